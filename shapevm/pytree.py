@@ -8,6 +8,9 @@ A *structure* is JSON data:
   {"namedtuple": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
+  {"optional": .., "absent": [kind, ..]}  None, or what the structure says
+A leaf tells whether an optional is there; its own leaves follow. Where it is None, these are zeros of the
+kinds: "int", "float", "bool", "str", or [dtype, rank] for an array of one zero. Results need no kinds.
 A dataclass, or a class that takes its fields as keywords, is given back where its module is loaded, else as a
 dict; one that is registered with torch's pytrees only in the process that compiled the program. A *signature*
 says how a call's arguments become leaves:
@@ -24,11 +27,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from .vm.errors import ArgumentError
+from .vm.program import NUMPY_DTYPES
+from .vm.verify import MAX_RANK
 
 Structure = Any
 LEAF = "*"
-_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object")
+GIVEN = "is_given"  # the name of the leaf that tells whether an optional is there
+_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional")
+_ZEROS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
 
 
 def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
@@ -44,11 +53,22 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
                 f"{path or 'value'} is {shown}; the program was compiled for {structure['constant']!r}"
             )
         return []
+    if kind == "optional":
+        inner = structure["optional"]
+        return [False, *absent(structure)] if value is None else [True, *flatten(value, inner, path)]
     items = _items_of(value, kind, structure, path or "value")
     return [
         leaf
         for (key, inner), item in zip(_inner(structure), items, strict=True)
         for leaf in flatten(item, inner, _join(path, key))
+    ]
+
+
+def absent(structure: Structure) -> list[Any]:
+    """Return what stands for the leaves of an optional that is None."""
+    return [
+        _ZEROS[kind] if isinstance(kind, str) else np.zeros((1,) * kind[1], NUMPY_DTYPES[kind[0]])
+        for kind in structure.get("absent", [])
     ]
 
 
@@ -96,6 +116,8 @@ def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapp
             raise ArgumentError(f"argument {name} is unknown; the program takes {takes}{hint}")
         given[name] = value
     missing = [name for name, structure in parameters.items() if name not in given and n_leaves(structure)]
+    given.update((name, None) for name in missing if "optional" in parameters[name])
+    missing = [name for name in missing if name not in given]
     if missing:
         raise ArgumentError(f"argument {missing[0]} is missing; the program takes {', '.join(parameters)}")
     return [
@@ -187,6 +209,9 @@ def _check(structure: Structure) -> None:
     if structure == LEAF:
         return
     kind = _kind(structure)
+    if kind == "optional":
+        _check_optional(structure)
+        return
     items = structure["fields" if kind in ("namedtuple", "object") else kind] if kind != "constant" else []
     is_named = kind not in ("namedtuple", "object") or isinstance(structure[kind], str)
     if not isinstance(items, list if kind in ("constant", "list", "tuple") else dict) or not is_named:
@@ -195,11 +220,30 @@ def _check(structure: Structure) -> None:
         _check(inner)
 
 
+def _check_optional(structure: Structure) -> None:
+    _check(structure["optional"])
+    kinds = structure.get("absent", [])
+    is_right = isinstance(kinds, list) and all(map(_is_kind, kinds))
+    if not is_right or ("absent" in structure and len(kinds) != n_leaves(structure["optional"])):
+        raise ArgumentError(f"{structure!r} is not a structure of nested values")
+
+
+def _is_kind(kind: Any) -> bool:
+    """Return True for a kind of leaf: of a scalar, or a dtype and a rank."""
+    if isinstance(kind, str):
+        return kind in _ZEROS
+    is_pair = isinstance(kind, list) and len(kind) == 2 and isinstance(kind[0], str)
+    return is_pair and kind[0] in NUMPY_DTYPES and kind[1] in range(MAX_RANK + 1)
+
+
 def _inner(structure: Structure) -> Iterator[tuple[str, Structure]]:
     """Yield (key, structure) of every item."""
     kind = _kind(structure)
     if kind in ("list", "tuple"):
         yield from ((str(i), inner) for i, inner in enumerate(structure[kind]))
+    elif kind == "optional":
+        yield GIVEN, LEAF
+        yield "", structure["optional"]
     elif kind != "constant":
         yield from structure["dict" if kind == "dict" else "fields"].items()
 
@@ -252,6 +296,9 @@ def _build(leaves: Iterator[Any], structure: Structure) -> Any:
     kind = _kind(structure)
     if kind == "constant":
         return structure["constant"]
+    if kind == "optional":
+        is_there, made = next(leaves), _build(leaves, structure["optional"])
+        return made if is_there else None
     built = [(key, _build(leaves, inner)) for key, inner in _inner(structure)]
     if kind in ("list", "tuple"):
         items = [item for _, item in built]
@@ -282,4 +329,4 @@ def _loaded_class(name: str) -> type | None:
 
 
 def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+    return f"{path}.{key}" if path and key else path or key

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .pytree import LEAF, Structure
+from .pytree import LEAF, Structure, absent
 
 MAX_LEAVES = 1000  # of a structure that a function is written for
 
@@ -59,6 +59,7 @@ class _Text:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.known: dict[str, Any] = {}  # what the function reads
         self._n = 0
 
     def name(self) -> str:
@@ -73,6 +74,8 @@ class _Text:
             return True
         if "constant" in structure:
             return self._check(place, structure["constant"])
+        if "optional" in structure:
+            return self._choose(place, structure, leaves)
         items = _items(structure)
         if items is None:
             return False
@@ -87,6 +90,24 @@ class _Text:
                 self.lines.append(f"{', '.join(names)}, = {place}")
         pairs = zip(names, items.values(), strict=True)
         return all(self.take_apart(name, inner, leaves) for name, inner in pairs)
+
+    def _choose(self, place: str, structure: Structure, leaves: list[str]) -> bool:
+        """Write the leaves of an optional, which a function of its own finds where it is there."""
+        inner, zeros = structure["optional"], self.name()
+        self.known[zeros] = made = absent(structure)
+        names = [self.name() for _ in made]
+        leaves += [f"{place} is not None", *names]
+        found = f"[{place}]"
+        if inner != LEAF:
+            part = flattener({"positional": [""], "parameters": {"": inner}})
+            if part is None or not made:
+                return False
+            self.known[f"f{zeros}"] = part
+            found = f"f{zeros}([{place}])"
+        self.lines.append(f"found = {zeros} if {place} is None else {found}")
+        self.lines.append("if found is None: return None")
+        self.lines.append(f"{', '.join(names)}, = found")
+        return True
 
     def _check(self, place: str, constant: Any) -> bool:
         """Write that an argument is what the program was compiled for, unless that is no plain number or
@@ -104,7 +125,7 @@ class _Text:
         """Return the function, None where it nests too deep. A key that a dict lacks gives None."""
         body = "\n  ".join(self.lines)
         text = f"def run({argument}):\n try:\n  {body}\n except KeyError: return None\n"
-        made: dict[str, Any] = {}
+        made: dict[str, Any] = {**self.known}
         try:
             exec(compile(text, "<a call's structure>", "exec"), made)  # keys are literals of str and int
         except (SyntaxError, RecursionError, MemoryError):
@@ -127,6 +148,10 @@ def _expression(structure: Structure, leaves: list[str]) -> str | None:
         return leaves[-1]
     if "constant" in structure:
         return "None" if structure["constant"] is None else None
+    if "optional" in structure:
+        leaves.append(f"x{len(leaves)}")
+        is_there, made_inside = leaves[-1], _expression(structure["optional"], leaves)
+        return None if made_inside is None else f"({made_inside} if {is_there} else None)"
     items = _items(structure)
     if items is None:
         return None

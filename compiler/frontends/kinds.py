@@ -19,6 +19,13 @@ class Script:
     positional: tuple[str, ...]
     defaults: dict[str, Any]
 
+    def types(self) -> dict[str, Any]:
+        """Return TorchScript's types of the arguments."""
+        inputs = list(self.graph.inputs())[0 if self.module is None else 1 :]
+        names = [*self.arguments, *self.defaults]
+        order = list(dict.fromkeys([*self.positional, *names]))
+        return {name: x.type() for name, x in zip([n for n in order if n in names], inputs, strict=True)}
+
 
 def is_script(model: Any) -> bool:
     """Return True for a scripted or traced module or function."""

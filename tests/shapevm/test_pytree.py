@@ -93,3 +93,25 @@ def test_wrong_values() -> None:
         flatten({"a": (1, None)}, NESTED)
     with pytest.raises(ArgumentError, match="is not a structure"):
         from_json('{"what": 1}')
+
+
+OPTIONAL = {"optional": {"list": [LEAF, LEAF]}, "absent": [["f32", 1], "int"]}
+
+
+def test_optionals() -> None:
+    assert paths(OPTIONAL, "x") == ["x.is_given", "x.0", "x.1"] and n_leaves(OPTIONAL) == 3
+    assert flatten([1, 2], OPTIONAL) == [True, 1, 2]
+    is_given, array, number = flatten(None, OPTIONAL)
+    assert (is_given, array.shape, number) == (False, (1,), 0)
+    assert unflatten([True, 1, 2], OPTIONAL) == [1, 2] and unflatten([False, 1, 2], OPTIONAL) is None
+    signature = {"positional": ["x"], "parameters": {"x": OPTIONAL}}
+    assert flatten_call((), {}, signature)[0] is False
+    assert from_json(to_json(OPTIONAL)) == OPTIONAL
+
+
+@pytest.mark.parametrize(
+    "kinds", [None, [], ["int"], ["int", "no"], [["f32", -1], "int"], [["f32", 99], "int"], [[[], 1], "int"]]
+)
+def test_optionals_of_files_are_checked(kinds: Any) -> None:
+    with pytest.raises(ArgumentError, match="is not a structure of nested values"):
+        from_json(to_json({**OPTIONAL, "absent": kinds}))

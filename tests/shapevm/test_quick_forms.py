@@ -98,3 +98,29 @@ def test_deep_and_wide_structures_are_walked():
     assert builder({"list": [LEAF] * 2000}) is None
     wide = {"positional": ["x"], "parameters": {"x": {"list": [LEAF] * 2000}}}
     assert flattener(wide) is None
+
+
+OPTIONAL = {
+    "positional": ["x", "y"],
+    "parameters": {
+        "x": {"optional": LEAF, "absent": [["f32", 2]]},
+        "y": {"optional": {"tuple": [LEAF, {"list": [LEAF]}]}, "absent": ["int", "str"]},
+    },
+}
+
+
+def test_optionals():
+    run = flattener(OPTIONAL)
+    for args in ((3, (1, [2])), (3, None)):
+        assert run(args) == flatten_call(args, {}, OPTIONAL)
+    assert run((3, None)) == [True, 3, False, 0, ""]
+    absent, array, *rest = run((None, (1, [2])))
+    assert not absent and array.shape == (1, 1) and array.dtype == "float32" and rest == [True, 1, 2]
+    assert run((3, (1, 2))) is None and run((3, (1,))) is None
+
+
+def test_results_that_may_be_none():
+    structure = {"tuple": [{"optional": {"tuple": [LEAF, LEAF]}, "absent": ["int", "int"]}, LEAF]}
+    for leaves in ([True, 1, 2, 3], [False, 0, 0, 3]):
+        assert builder(structure)(leaves) == unflatten(leaves, structure)
+    assert builder(structure)([False, 0, 0, 3]) == (None, 3)

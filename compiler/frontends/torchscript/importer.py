@@ -25,13 +25,13 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from ..kinds import Script
-from . import control, operators, primitives, variants
+from . import control, operators, optionals, primitives, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import attribute_of, source_of
 from .state import State
 from .tensors import Tensors
-from .values import Dict, List, Member, Object, Tensor, Variant, is_run_time, kind_of
+from .values import Dict, List, Maybe, Member, Object, Tensor, Variant, is_run_time, kind_of
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
@@ -41,11 +41,12 @@ MAX_ASSUMPTIONS = 1000
 class Assumptions:
     """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
     `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants;
-    `steps`: of all walks."""
+    `fixed`: those of which None and what is there are the example's; `steps`: of all walks."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
     steps: Steps = field(default_factory=Steps)
 
     def size(self, name: DimExpr) -> DimExpr:
@@ -60,6 +61,10 @@ class Assumptions:
 _TAKES_FORMS = ("prim::If", "prim::Loop", "prim::SetAttr", "prim::TupleConstruct", "prim::ListConstruct")
 
 
+def _is_operator_of_optional(kind: str, given: Sequence[Any]) -> bool:
+    return kind.startswith("aten::") and any(isinstance(x, Maybe) for x in given)
+
+
 class _Again(Exception):
     """Something was found out that the walk should have known."""
 
@@ -72,13 +77,22 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
     one of them, or all, are constants. Raises UnsupportedOp naming what cannot be compiled, ShapeError or
     DtypeError, with the model's line.
     """
+    everything = frozenset(script.arguments)
     try:
         return _import(script, dynamic_shapes, least, Assumptions())
     except (UnsupportedOp, ShapeError, DtypeError) as refused:
         reason = refused
+    if any(map(optionals.inner_type, script.types().values())):
+        try:
+            graph = _import(script, dynamic_shapes, least, Assumptions(fixed=everything))
+        except (UnsupportedOp, ShapeError, DtypeError) as refused:
+            reason = refused
+        else:
+            _LOG.info("an argument is None, or is not, as in the example: %s", reason)
+            return graph
     for names in _frozen(script):
         try:
-            graph = _import(script, dynamic_shapes, least, Assumptions(frozen=names))
+            graph = _import(script, dynamic_shapes, least, Assumptions(frozen=names, fixed=everything))
         except (UnsupportedOp, ShapeError, DtypeError):
             continue
         _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
@@ -168,6 +182,15 @@ class ScriptImporter(Importer):
         finally:
             self._forms = outer
 
+    @contextmanager
+    def taken_for(self, value: Any, found: Any) -> Iterator[None]:
+        """Import while a value of TorchScript's graph is something else."""
+        outer, self._values = self._values, {**self._values, value.unique(): found}
+        try:
+            yield
+        finally:
+            self._values = outer
+
     def run_block(self, block: Any, params: Sequence[Any] = ()) -> list[Any]:
         """Import the nodes of a block; return its results."""
         if params:
@@ -195,6 +218,8 @@ class ScriptImporter(Importer):
             given = [self.get(value) for value in node.inputs()]
             if kind not in _TAKES_FORMS and any(isinstance(x, Variant) for x in given):
                 found = variants.import_both(self, node, given)
+            elif kind not in optionals.TAKES_OPTIONALS and _is_operator_of_optional(kind, given):
+                found = optionals.import_both(self, node, given)
             else:
                 found = (handler or operators.import_operator)(self, node)
         except Error as error:
@@ -285,7 +310,11 @@ class ScriptImporter(Importer):
         difference = sympy.expand(condition.lhs - condition.rhs)
         candidates = sorted(
             difference.free_symbols,
-            key=lambda s: (self.inputs.is_of_user(str(s)), -self.inputs.order(str(s))),
+            key=lambda s: (
+                not self.inputs.is_open(str(s)),
+                self.inputs.is_of_user(str(s)),
+                -self.inputs.order(str(s)),
+            ),
         )
         for candidate in candidates:
             coefficient = difference.coeff(candidate)
@@ -294,6 +323,9 @@ class ScriptImporter(Importer):
                 coefficient in (1, -1)
                 and not rest.has(candidate)
                 and not self.inputs.is_of_user(str(candidate))
+                and (
+                    self.inputs.is_open(str(candidate)) or not any(map(self.inputs.is_open, symbols_of(rest)))
+                )
             ):
                 return str(candidate), simplify(-rest * coefficient)
         return None

@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....pytree import LEAF, Structure, distinct, paths, to_json
+from ....pytree import GIVEN, LEAF, Structure, distinct, paths, to_json
 from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
-from ...ir.types import ScalarType, TensorType
+from ...ir.types import BOOL, ScalarType, TensorType
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
+from .optionals import (
+    ZEROS,
+    Bound,
+    can_be_open,
+    inner_type,
+    kinds_of,
+    named_sizes,
+    part_type,
+)
 from .scalars import value_of
-from .values import Dict, List, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
+from .values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -29,6 +38,10 @@ class Inputs:
     def __init__(self, importer: ScriptImporter, dynamic_shapes: Any, least: int | None) -> None:
         self.importer, self.dynamic_shapes, self.least = importer, dynamic_shapes, least or 0
         self.examples: dict[str, int] = {}
+        self._bounds: dict[str, list[Bound]] = {}  # of tensors that may be absent, by name
+        self._may_be_absent = False  # the argument at hand
+        self._open: set[str] = set()  # sizes of such tensors
+        self._shared: set[str] = set()  # sizes of the user's that other inputs have, too
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
 
@@ -37,6 +50,10 @@ class Inputs:
     def is_of_user(self, name: str) -> bool:
         """Return True for a size that has a `Dim` of the user's."""
         return name in self._of_user
+
+    def is_open(self, name: str) -> bool:
+        """Return True for a size of a tensor that may be absent."""
+        return name in self._open
 
     def order(self, name: str) -> int:
         """Return when a size came."""
@@ -60,8 +77,13 @@ class Inputs:
         script, given = self.importer.script, self.importer.script.arguments
         parameters: dict[str, Structure] = {}
         found = {}
-        for position, (name, x) in enumerate(given.items()):
-            parameters[name], found[name] = self._argument(name, x, self._shapes_of(name, position))
+        types = script.types()
+        shapes = {name: self._shapes_of(name, i) for i, name in enumerate(given)}
+        for name, x in given.items():
+            type = None if name in self.importer.assumptions.fixed else types.get(name)
+            self._shared.update(named_sizes(x, shapes[name], type, _inner))
+        for name, x in given.items():
+            parameters[name], found[name] = self._argument(name, x, shapes[name], types.get(name))
         for name, x in script.defaults.items():
             found[name] = self.importer.abstract(x, name)
             if x is None or isinstance(x, bool | int | float | str):
@@ -88,8 +110,12 @@ class Inputs:
             return shapes.get(name)
         return shapes[position] if position < len(shapes) else None
 
-    def _argument(self, path: str, x: Any, shapes: Any) -> tuple[Structure, Any]:
-        """Return the structure of an argument and what it is in the program."""
+    def _argument(self, path: str, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
+        """Return the structure of an argument, whose type is `type_`, and what it is in the program."""
+        inner = inner_type(type_)
+        is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
+        if inner is not None and not is_fixed and can_be_open(x, type_):
+            return self._optional(path, x, shapes, inner)
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
@@ -98,13 +124,11 @@ class Inputs:
         if x is None or isinstance(x, bool | int | float | str):
             return {"constant": x}, x
         if isinstance(x, list | tuple):
-            pairs = [self._argument(f"{path}.{i}", item, _inner(shapes, i)) for i, item in enumerate(x)]
-            inner, made = [s for s, _ in pairs], [v for _, v in pairs]
-            return ({"list": inner}, List(made)) if isinstance(x, list) else ({"tuple": inner}, tuple(made))
+            pairs = [self._part(path, i, item, shapes, inner or type_) for i, item in enumerate(x)]
+            parts, made = [s for s, _ in pairs], [v for _, v in pairs]
+            return ({"list": parts}, List(made)) if isinstance(x, list) else ({"tuple": parts}, tuple(made))
         if isinstance(x, dict) and all(isinstance(key, str | int) for key in x):
-            items = {
-                key: self._argument(f"{path}.{key}", item, _inner(shapes, key)) for key, item in x.items()
-            }
+            items = {key: self._part(path, key, item, shapes, inner or type_) for key, item in x.items()}
             structure: dict[str, Any] = {"dict": {str(key): s for key, (s, _) in items.items()}}
             if x and all(isinstance(key, int) for key in x):
                 structure["int_keys"] = True
@@ -113,8 +137,25 @@ class Inputs:
             f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts"
         )
 
+    def _part(self, path: str, key: Any, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
+        return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))
+
+    def _optional(self, path: str, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
+        """Return the structure of an argument that may be None, and what it is in the program."""
+        graph = self.importer.graph
+        is_there = graph.input(f"{path}.{GIVEN}", BOOL)
+        n, outer = len(graph.body.params), self._may_be_absent
+        self._may_be_absent = True
+        structure, made = self._argument(path, ZEROS[type_.kind()] if x is None else x, shapes, type_)
+        self._may_be_absent = outer
+        kinds = kinds_of(graph.body.params[n:])
+        return {"optional": structure, "absent": kinds}, Maybe(is_there, made)
+
     def _tensor(self, path: str, x: torch.Tensor, shapes: Any) -> Tensor:
-        dims = tuple(self._size(path, axis, size, shapes) for axis, size in enumerate(x.shape))
+        if self._may_be_absent:
+            dims = tuple(self._open_size(path, axis, size, shapes) for axis, size in enumerate(x.shape))
+        else:
+            dims = tuple(self._size(path, axis, size, shapes) for axis, size in enumerate(x.shape))
         value = self.importer.graph.input(path, TensorType(dtype_name(x.dtype), dims))
         made = self.importer.tensors.fresh(value)
         self._memories[path] = made.memory
@@ -137,12 +178,45 @@ class Inputs:
                 self._of_user[name] = dim
         return self.importer.assumptions.size(symbol(name))
 
+    def _open_size(self, path: str, axis: int, example: int, shapes: Any) -> DimExpr:
+        """Return the size of an axis of a tensor that may be absent; note what it must be."""
+        dim = None if shapes is ANY else axis_dim(shapes, axis)
+        bounds, symbols = self._bounds.setdefault(path, []), self.importer.graph.symbols
+        root = getattr(dim, "__name__", None)
+        wanted: DimExpr | None = None
+        if shapes is not ANY and (
+            dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC"
+        ):
+            wanted = example
+        elif root is not None and str(root) in self._shared:
+            wanted = self._size(path, axis, example, shapes)
+        name = f"s{len(self.examples)}"
+        while name in self.examples:
+            name += "_"
+        self.examples[name] = example
+        self._open.add(name)
+        known = self.importer.assumptions.size(symbol(name))
+        if wanted is None and known != symbol(name):
+            wanted = known
+        given = symbol(name if wanted is None else f"{name}_given")
+        symbols[str(given)] = SymbolInfo(str(given), 0, None, 1, "")
+        low, high = getattr(dim, "min", None) or 0, getattr(dim, "max", None)
+        if wanted is not None or low or high is not None:
+            bounds.append(Bound(axis, given, wanted, int(low), None if high is None else int(high)))
+        return given
+
     def _declare(self, name: str, dim: Any, is_of_user: bool) -> None:
         low, high = getattr(dim, "min", None), getattr(dim, "max", None)
         low = self.least if low is None else int(low)
         high = None if high is None or high >= 2**62 else int(high)
         why = f"dynamic_shapes: {name}" if is_of_user else ""
         self.importer.graph.symbols[name] = SymbolInfo(name, low, high, 1, why)
+
+    def bounds_of(self, x: Tensor) -> tuple[str, list[Bound]]:
+        """Return the name of an input that may be absent, and what its sizes must be where it is there."""
+        names = (name for name in self._bounds if self._memories[name] is x.memory and x.parent is None)
+        name = next(names, "")
+        return name, self._bounds.get(name, [])
 
     def changed(self) -> Iterator[tuple[str, Value]]:
         """Yield the inputs that the program changes in place with their new values."""
@@ -215,6 +289,9 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         if x.content and all(isinstance(key, int) for key in x.content):
             structure["int_keys"] = True
         return structure
+    if isinstance(x, Maybe):
+        values.append(x.is_there)
+        return {"optional": _structure(importer, x.value, values)}
     if isinstance(x, Variant):
         raise UnsupportedOp("an output is a tensor whose rank or dtype only a call tells")
     raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")

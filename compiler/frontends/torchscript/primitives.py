@@ -15,6 +15,7 @@ from ...ops import build as B
 from ..dtypes import NUMBER_OF
 from .bounds import check_length
 from .containers import content, get_item, key_of
+from .optionals import there
 from .run_time_lists import (
     RUN_TIME_LISTS,
     element,
@@ -102,7 +103,7 @@ def _tuple_slice(importer: ScriptImporter, node: Any) -> list[Any]:
 
 def _unwrapped(importer: ScriptImporter, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
-    return [found.value if isinstance(found, Maybe) else found]
+    return [there(importer, found.value) if isinstance(found, Maybe) else found]
 
 
 def _number_to_tensor(importer: ScriptImporter, node: Any) -> list[Any]:
@@ -146,9 +147,11 @@ def _create(importer: ScriptImporter, node: Any) -> list[Any]:
 
 def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
-    if isinstance(found, Maybe):
-        raise UnsupportedOp("isinstance of an optional that only a call tells cannot be compiled")
-    return [any(_is_of(importer, found, type) for type in node.tys("types"))]
+    types, value = node.tys("types"), found.value if isinstance(found, Maybe) else found
+    is_one = any(_is_of(importer, value, type) for type in types)
+    if not isinstance(found, Maybe) or is_one is any(_is_of(importer, None, type) for type in types):
+        return [is_one]
+    return [found.is_there if is_one else importer.builder.one("bool_not", found.is_there)]
 
 
 def _is_of(importer: ScriptImporter, x: Any, type: Any) -> bool:

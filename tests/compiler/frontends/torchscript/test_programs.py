@@ -22,6 +22,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     language,
     methods,
     objects,
+    optionals,
     sharing,
     texts,
     trees,
