@@ -44,7 +44,7 @@ def _classifier(name: str, folder: Path) -> Figure:
     }
     runners: dict[str, Runner] = {label: _call(exe) for label, exe in exes.items()}
     if is_installed("onnxruntime"):
-        runners["ONNX Runtime int8"] = onnx_static(model, item, folder / f"{name}.onnx")
+        runners["ONNX Runtime int8"] = onnx_static(model, [item], folder / f"{name}.onnx")
         if is_installed("openvino"):  # it reads the same file
             runners["OpenVINO int8"] = openvino_runner(folder / f"{name}.int8.onnx")
     runs: dict[str, Run] = {label: partial(run, item) for label, run in runners.items()}
@@ -70,24 +70,33 @@ def normalised(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def onnx_static(model: torch.nn.Module, item: Item, path: Path) -> Runner:
-    """Return a call of ONNX Runtime with int8 weights for each channel and static activations."""
+def onnx_static(
+    model: torch.nn.Module,
+    samples: list[Item],
+    path: Path,
+    shapes: object = None,
+    operators: tuple[str, ...] = (),
+) -> Runner:
+    """Return a call of ONNX Runtime with int8 weights for each channel and static activations, by `samples`.
+
+    `operators`: those that are quantised, (): all that can be.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Samples(CalibrationDataReader):  # type: ignore[misc]
-        """One sample."""
+        """The samples."""
 
         def __init__(self) -> None:
-            self.left = [{name: value.numpy() for name, value in item.items()}]
+            self.left = [{name: value.numpy() for name, value in item.items()} for item in samples]
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             """Return the next sample."""
             return self.left.pop() if self.left else None
 
     plain, made = path.with_suffix(".plain.onnx"), path.with_suffix(".int8.onnx")
-    export_onnx(model, item, None, path)
-    quant_pre_process(path, plain)
+    export_onnx(model, samples[0], shapes, path)
+    quant_pre_process(path, plain, skip_symbolic_shape=bool(shapes))
     quantize_static(
         plain,
         made,
@@ -95,6 +104,7 @@ def onnx_static(model: torch.nn.Module, item: Item, path: Path) -> Runner:
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        op_types_to_quantize=list(operators) or None,
     )
     return onnxruntime_runner(made)
 

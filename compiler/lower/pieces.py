@@ -46,8 +46,11 @@ def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
 
 def _is_wide(node: Node, group: Group, access: Access) -> bool:
     """Return True unless a concat cuts the loop of vectors into narrow parts, in which something is
-    computed."""
-    loop = access[node.attrs["axis"]].loop
+    computed, or lies across it where it is narrow: a copy of what is concatenated is faster then."""
+    loop, width = access[node.attrs["axis"]].loop, group.domain[-1] if group.domain else 0
+    is_narrow = isinstance(width, int) and 1 < width < MIN_WIDTH
+    if is_narrow and access[-1].loop != len(group.domain) - 1:
+        return False
     if loop in group.cuts or loop != len(group.domain) - 1:
         return True
     has_narrow = any(isinstance(size, int) and size < MIN_WIDTH for size in part_sizes(node))

@@ -7,12 +7,14 @@ the image's zero point, which kernels have only where it is 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..ir.dims import DimExpr
 from ..ir.graph import Builder, Value
 from . import build as B
 from .integer_product import SHIFT, STEP, is_short_enough
@@ -40,7 +42,7 @@ class Image:
             return self, attrs
         amounts = [(0, 0), *zip(attrs["low"], attrs["high"], strict=True), (0, 0)]
         none = (0,) * len(attrs["low"])
-        return Image(B.pad(b, self.q, amounts, self.zero), self.zero), {**attrs, "low": none, "high": none}
+        return Image(_pad(b, self.q, amounts, self.zero), self.zero), {**attrs, "low": none, "high": none}
 
 
 def integer_conv(
@@ -67,9 +69,19 @@ def integer_conv(
         channels = weight.reshape(taps, -1, weight.shape[1])
         weight = np.pad(channels, ((0, 0), (0, left), (0, 0))).reshape(-1, weight.shape[1])
         amounts = [*((0, 0) for _ in B.shape_of(image.q)[:-1]), (0, left)]
-        image = Image(B.pad(b, image.q, amounts), image.zero)
+        image = Image(_pad(b, image.q, amounts), image.zero)
     result = b.one("conv", image.q, b.constant(np.ascontiguousarray(weight), "i8", name), **attrs)
     return B.cast_to(b, _without_zero(b, result, weight, image.zero, name, "i32"), "f32")
+
+
+def _pad(b: Builder, q: Value, amounts: Sequence[tuple[DimExpr, DimExpr]], value: int = 0) -> Value:
+    """Return an image with its padding: before channels become its last axis, as lines are longer there."""
+    node = q.node
+    if node is None or node.op != "permute":
+        return B.pad(b, q, amounts, value)
+    axes = node.attrs["axes"]
+    before = [amounts[axes.index(axis)] for axis in range(len(axes))]
+    return B.permute(b, B.pad(b, node.arg(0), before, value), axes)
 
 
 def _without_zero(b: Builder, sums: Value, weight: np.ndarray, zero: int, name: str, dtype: str) -> Value:

@@ -36,10 +36,10 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (multiply_planes, "core"),  # permutes stand around their convolutions
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
-    (read_planes, "core"),  # no convolution is left that is something simpler
     (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
     (hoist_products, "core"),  # a weight's transposition is folded: it is a constant of the loop
     (quantise_activations, "core"),  # weights are constants as products read them
+    (read_planes, "core"),  # convolutions of bytes have channels last, and nothing simpler is left
     (quantise_weights, "core"),  # weights are constants as products read them
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead

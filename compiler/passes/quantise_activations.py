@@ -35,6 +35,7 @@ from .dce import dce
 from .fold_affine import fold_affine, with_vector
 from .move_scales import of_bytes_in_groups
 from .quantise_weights import FORMATS, error_of, n_bytes
+from .windows import pool_again, pooled
 
 STEPS = 255  # of an activation
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
@@ -139,7 +140,8 @@ def _is_product(node: Node) -> bool:
     if node.op == "matmul":
         return k >= FEW_STEPS
     is_plain = not node.attrs["planes"] and set(node.attrs["expansion"]) == {1}
-    return is_plain and (_is_narrow(node) or channels // node.attrs["groups"] % STEP == 0)
+    is_whole = channels // node.attrs["groups"] % STEP == 0
+    return is_plain and (_is_narrow(node) or is_whole or node.attrs["groups"] == 1)
 
 
 def _is_narrow(conv: Node) -> bool:
@@ -176,7 +178,7 @@ class _Quantised:
         block, node = self.graph.body, self.x.node
         others = [user for user in dict.fromkeys(self.x.users) if user not in self._reshapes()]
         b = Builder(self.graph, block, 0 if node is None else block.nodes.index(node) + 1)
-        q = self._bytes(b, self._unclamped(others))
+        q = self._quantised(b, others)
         if self._is_dequantised_for(others):
             self._dequantise(b, q, others)
         made: dict[Value, Value] = {}
@@ -196,12 +198,19 @@ class _Quantised:
                 x = x.definition.arg(0)
         return found
 
-    def _unclamped(self, others: Sequence[Node]) -> Value:
-        """Return what the activation is before it is clamped as bytes are anyway: a relu goes."""
-        x, static = self.x, self.static
+    def _quantised(self, b: Builder, others: Sequence[Node]) -> Value:
+        """Return the activation in u8; one of maxima over windows is the maxima of bytes."""
+        static = self.static
         is_alone = not others or self._is_dequantised_for(others)
         if self._is_result() or not is_alone or self.is_partial or (static.factors != 1).any():
-            return x
+            return self._bytes(b, self.x)
+        image = pooled(self.x)
+        if image is None:
+            return self._bytes(b, self._unclamped(self.x))
+        return pool_again(b, self.x, image, self._bytes(b, self._unclamped(image)))
+
+    def _unclamped(self, x: Value) -> Value:
+        """Return what a value is before it is clamped as bytes are anyway: a relu goes."""
         while x.node is not None and x.node.op in ("maximum", "minimum"):
             inner, limit = with_vector(x.node)
             if inner is None or limit is None or not self._is_clamped_by_bytes(x.node.op, limit):
@@ -218,8 +227,13 @@ class _Quantised:
         return bool((limit / self.static.scale + self.static.zero + 0.5 >= STEPS).all())
 
     def _bytes(self, b: Builder, x: Value) -> Value:
-        """Return an activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up."""
-        static = self.static
+        """Return an activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up.
+
+        Bytes of an image that comes channels first are permuted, not its f32.
+        """
+        static, node = self.static, x.node
+        if node is not None and node.op == "permute" and (static.factors == 1).all():
+            return B.permute(b, self._bytes(b, node.arg(0)), node.attrs["axes"])
         inverse = (1 / (static.scale * static.factors)).astype(np.float32)
         by = float(inverse[0]) if np.all(inverse == inverse[0]) else b.constant(inverse, "f32", "smoothing")
         scaled = B.pointwise(b, "add", B.pointwise(b, "mul", x, by), static.zero + 0.5)

@@ -26,7 +26,7 @@ from ..matmul.microkernel import SCHEDULES, Schedule
 from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Pieces, RowTiles
-from . import depthwise, planes, winograd
+from . import depthwise, padded, planes, winograd
 from .depthwise import is_depthwise
 from .indirection import Indirection, fits_indirection
 from .patches import Patches
@@ -121,6 +121,9 @@ def product_of(f: Function, spec: Conv, problem: Problem) -> Product:
     emission = Emission.open(f, problem)
     place, image = emission.scratch.behind_copy(f, problem), emission.bodies.addresses[spec.product.a]
     geometry = geometry_of(f, spec, problem.sizes)
+    if problem.has_tiles and problem.is_quads and padded.fits(geometry):
+        f.takes("padded")
+        return Product.of(emission, padded.Padded(f, problem, geometry, image, place))
     if problem.pieces.taps:
         f.takes("indirection")
         indirection = Indirection(f, geometry, image, place, problem.block)

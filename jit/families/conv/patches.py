@@ -139,7 +139,7 @@ class Patches:
             return
         safe = f.select(inside, address, source)
         taken = f.select(inside, count, 0)
-        f.call_part("copy_or_zero", _define_copy, row, safe, taken, f.i64(count))
+        copy_or_zero(f, row, safe, taken, count)
 
     def _copy_short(self, address: Value, row: Value, inside: Value, count: int) -> None:
         """Emit the copy of a few vectors, in place of a call."""
@@ -150,6 +150,11 @@ class Patches:
             mask = f.op(bits.type, f"and {bits.type} {bits.name}, {there.name}")
             value = load(f, f.at(address, "float", place), mask)
             f.store(value, f.at(row, "float", place), align=4)
+
+
+def copy_or_zero(f: Function, to: Value, source: Value, taken: Int, count: Int) -> None:
+    """Copy `taken` elements, with zeros behind them up to `count`, rounded up to LANES."""
+    f.call_part("copy_or_zero", _define_copy, to, source, f.i64(taken), f.i64(count))
 
 
 def _define_copy(g: Function) -> None:

@@ -23,15 +23,19 @@ from .arithmetic import VECTOR
 from .microkernel import PANEL, load
 
 STEP = 16  # steps of the product, of 4 bytes, in one of the tiles
-LEAST_K = (
-    256  # bytes of a row: with fewer, sums cost more than products gain (0.8 to 1.04 times VNNI's speed)
-)
+HALF = 16  # rows of a tile
+LEAST_K = 4 * STEP  # bytes of a row: fewer leave tiles without work
 ENOUGH = Enough(9, STEP)  # fewer rows are read faster by several panels at once
 ENOUGH_OF_GROUPS = Enough(16, STEP // 2)  # the same where groups of steps have scales
 BLOCK = GROUP * STEP * 4  # bytes of a step of GROUP rows
 ROW_BYTES = 4 * PANEL  # of a panel, and of a row of sums
-CHUNK = 8  # steps of the tiles
+MAX_CHUNK = 8  # steps of the tiles
 ROWS_BYTES = 1024 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
+
+
+def chunk_of(n_steps: int) -> int:
+    """Return how many of `n_steps` steps of the tiles a chunk has: as many as others."""
+    return -(-n_steps // -(-n_steps // MAX_CHUNK))
 
 
 def scratch_bytes(k: int, block: int) -> int:
@@ -50,10 +54,14 @@ MAX_ROW_BYTES = 2048
 
 
 class Rows(NamedTuple):
-    """How rows of A lie: the bytes from one to the next, and from a step of the tiles to the next."""
+    """How rows of A lie: the bytes from one to the next, and from a step of the tiles to the next; or
+    `offsets`: where a table in scratch has each step's bytes from the row. `length`: the product's steps in
+    one of the tiles."""
 
     row: Int
     step: int
+    offsets: Value | None = None
+    length: int = STEP
 
 
 COPIED = Rows(4 * STEP, BLOCK)
@@ -73,7 +81,9 @@ def add(
 ) -> None:
     """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows, which
     lie as `lie` says."""
-    arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - STEP), sums, group]
+    arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - lie.length), sums, group]
+    if lie.offsets is not None:
+        arguments.append(lie.offsets)
     f.call_part(f"add_bytes_{halves}", lambda g: _define_add(g, halves, lie), *arguments)
 
 
@@ -102,7 +112,7 @@ def _define_copy(g: Function) -> None:
 
 
 def _define_add(g: Function, halves: int, lie: Rows) -> None:
-    rows, b, first, end, last, sums, group = g.params
+    rows, b, first, end, last, sums, group, *offsets = g.params
     numbers = range(2 * halves)
     places = [g.at(sums, "i8", n // 2 * LANES * ROW_BYTES + n % 2 * 4 * LANES) for n in numbers]
     row = Value("i64", str(ROW_BYTES))
@@ -118,13 +128,16 @@ def _define_add(g: Function, halves: int, lie: Rows) -> None:
 
     g.either(is_first, begin, go_on)
     with g.loop(first, end) as step:
-        left = g.at(rows, "i8", g.mul(step.index, lie.step))
-        here = g.minimum(g.mul(step.index, STEP), last)
+        place: Int = g.mul(step.index, lie.step)
+        if offsets:
+            place = g.load("i64", g.at(offsets[0], "i64", step.index), align=8)
+        left = g.at(rows, "i8", place)
+        here = g.minimum(g.mul(step.index, lie.length), last)
         right = g.at(b, "i8", g.mul(here, ROW_BYTES))
         _products(g, halves, left, lie.row, right)
         with g.when(g.op("i1", f"icmp eq i64 {group.name}, 0")):
-            for line in range(0, STEP * ROW_BYTES, 64):
-                prefetch(g, unread(g, right, CHUNK * STEP * ROW_BYTES + line, "i8"), 2)
+            for line in range(0, lie.length * ROW_BYTES, 64):
+                prefetch(g, unread(g, right, MAX_CHUNK * lie.length * ROW_BYTES + line, "i8"), 2)
     for n in numbers:
         g.call("void", "llvm.x86.tilestored64", tile_number(n), places[n], row)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...llvm.function import Function, Int, Value
+from ...llvm.function import Function, Int, Value, least
 from . import amx_bytes
 from .amx import GROUP
-from .amx_bytes import BLOCK, CHUNK, COPIED, MAX_ROW_BYTES, ROW_BYTES, STEP, Rows
+from .amx_bytes import BLOCK, COPIED, HALF, MAX_ROW_BYTES, ROW_BYTES, STEP, Rows, chunk_of
 from .epilogue import Epilogue, RowTile
-from .lhs import Lhs
+from .lhs import InPlace, Lhs
+
+Emit = Callable[[RowTile, Value], None]
 
 
 @dataclass(frozen=True)
@@ -28,42 +31,138 @@ class Places:
         return Places(sums, rows, f.at(sums, "i8", amx_bytes.scratch_bytes(k, block)))
 
 
+class TileRows(ABC):
+    """A block of A's rows as tiles read them: GROUP rows at a time, which lie as `lie` says.
+
+    `sums`: where scratch has room for the sums of its groups, None: in `Places`.
+    """
+
+    lie: Rows
+    sums: Value | None = None
+
+    @abstractmethod
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """Emit what a block of `rows` rows needs before its first tile."""
+
+    @abstractmethod
+    def count(self, tile: RowTile) -> Int:
+        """Return how many rows tiles read for those of `tile`."""
+
+    @abstractmethod
+    def group_at(self, tile: RowTile, begin: Int, count: Int) -> tuple[Value, Int]:
+        """Return where `count` rows from `begin` on lie, of which tiles read 16 or GROUP, and how many of
+        these stand before them."""
+
+    def finish(self, tile: RowTile, begin: Int, count: Int, sums: Value, emit: Emit) -> None:
+        """Emit the epilogue of `count` rows from `begin` on, whose sums are at `sums`."""
+        f = self.f
+        emit(tile._replace(m0=f.add(tile.m0, begin), rows=count), sums)
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+
+
+class Copied(TileRows):
+    """Rows that are copied to scratch in the order in which tiles read them."""
+
+    lie = COPIED
+
+    def __init__(self, f: Function, k: int, lhs: Lhs, rows: Value) -> None:
+        super().__init__(f)
+        self.k, self.lhs, self.rows = k, lhs, rows
+
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """See `TileRows`."""
+        self.lhs.prepare(outer, m0, rows)
+        amx_bytes.copy_rows(self.f, self.lhs.at(outer, m0), self.lhs.stride, rows, self.k, self.rows)
+
+    def count(self, tile: RowTile) -> Int:
+        """See `TileRows`."""
+        return tile.rows
+
+    def group_at(self, tile: RowTile, begin: Int, count: Int) -> tuple[Value, Int]:
+        """See `TileRows`."""
+        f = self.f
+        return f.at(self.rows, "i8", f.mul(f.udiv(begin, GROUP), -(-self.k // STEP) * BLOCK)), 0
+
+
+class WhereTheyLie(TileRows):
+    """Rows that are read where they lie. Behind the last rows of a buffer there is nothing to read, so tiles
+    begin as many rows earlier there."""
+
+    def __init__(self, f: Function, lhs: Lhs) -> None:
+        super().__init__(f)
+        self.lhs, self.lie = lhs, Rows(f.mul(4, lhs.stride), 4 * STEP)
+
+    @staticmethod
+    def fits(lhs: Lhs, k: int, m: Int) -> bool:
+        """Whether rows of `k` steps may be read so; there are `m`."""
+        is_short = isinstance(lhs.stride, int) and 4 * lhs.stride <= MAX_ROW_BYTES
+        has_all = lhs.has_whole_groups or (isinstance(lhs, InPlace) and least(m) >= GROUP)
+        return is_short and has_all and k % STEP == 0
+
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """See `TileRows`."""
+        self.lhs.prepare(outer, m0, rows)
+
+    def count(self, tile: RowTile) -> Int:
+        """See `TileRows`."""
+        return tile.rows
+
+    def group_at(self, tile: RowTile, begin: Int, count: Int) -> tuple[Value, Int]:
+        """See `TileRows`."""
+        f, first, before = self.f, self.lhs.at(tile.batch, tile.m0), begin
+        if not self.lhs.has_whole_groups:
+            is_half = f.is_less(count, HALF + 1)
+            known = HALF if is_half is True else GROUP
+            size = f.select(is_half, HALF, GROUP) if isinstance(is_half, Value) else known
+            before = f.sub(f.add(begin, count), size)
+        return f.at(first, "i8", f.mul(before, self.lie.row)), f.sub(begin, before)
+
+
 class BytesOnTiles:
     """Emits tiles of a product of `k` steps, from A's rows `lhs`."""
 
-    def __init__(self, f: Function, k: int, lhs: Lhs, epilogue: Epilogue, places: Places) -> None:
-        self.f, self.k, self.lhs, self.epilogue, self.places = f, k, lhs, epilogue, places
-        is_short = isinstance(lhs.stride, int) and 4 * lhs.stride <= MAX_ROW_BYTES
-        self.is_copied = not (lhs.has_whole_groups and is_short and k % STEP == 0)
-        self.lie = COPIED if self.is_copied else Rows(f.mul(4, lhs.stride), 4 * STEP)
+    def __init__(self, f: Function, k: int, m: Int, lhs: Lhs, epilogue: Epilogue, places: Places) -> None:
+        self.f, self.k, self.epilogue, self.places = f, k, epilogue, places
+        self.rows: TileRows
+        if isinstance(lhs, TileRows):
+            self.rows = lhs
+        elif WhereTheyLie.fits(lhs, k, m):
+            self.rows = WhereTheyLie(f, lhs)
+        else:
+            self.rows = Copied(f, k, lhs, places.rows)
+        self.sums = places.sums if self.rows.sums is None else self.rows.sums
+        self.n_steps = -(-k // self.rows.lie.length)
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what a block of `rows` rows needs before its first tile: their copy."""
-        self.lhs.prepare(outer, m0, rows)
-        if self.is_copied:
-            source = self.lhs.at(outer, m0)
-            amx_bytes.copy_rows(self.f, source, self.lhs.stride, rows, self.k, self.places.rows)
+        """Emit what a block of `rows` rows needs before its first tile."""
+        self.rows.prepare(outer, m0, rows)
 
     def multiply(self, tile: RowTile, b: Value) -> None:
         """Emit one tile of the kernel: chunks of its panel at `b`, each for all groups of 32 rows.
 
         A group's epilogue follows its last chunk.
         """
-        f, places, n_steps, lie = self.f, self.places, -(-self.k // STEP), self.lie
-        first_row = places.rows if self.is_copied else self.lhs.at(tile.batch, tile.m0)
-        group_bytes = n_steps * BLOCK if self.is_copied else f.mul(GROUP, lie.row)
-        with f.loop(0, n_steps, CHUNK) as chunk:
-            first, end = chunk.index, f.minimum(f.add(chunk.index, CHUNK), n_steps)
-            with f.loop(0, f.ceildiv(tile.rows, GROUP)) as group:
-                sums = f.at(places.sums, "i8", f.mul(group.index, GROUP * ROW_BYTES))
-                rows = f.at(first_row, "i8", f.mul(group.index, group_bytes))
+        f, n_steps = self.f, self.n_steps
+        chunk_steps, n_rows = chunk_of(n_steps), self.rows.count(tile)
+        with f.loop(0, n_steps, chunk_steps) as chunk:
+            first, end = chunk.index, f.minimum(f.add(chunk.index, chunk_steps), n_steps)
+            with f.loop(0, f.ceildiv(n_rows, GROUP)) as group:
                 begin = f.mul(group.index, GROUP)
-                count = f.minimum(GROUP, f.sub(tile.rows, begin))
-                place = (lie, rows, b, first, end, self.k, sums, group.index)
-                f.either(
-                    f.is_less(count, GROUP // 2 + 1),
-                    lambda: amx_bytes.add(f, 1, *place),
-                    lambda: amx_bytes.add(f, 2, *place),
-                )
-                with f.when(f.less(n_steps - 1, end)):
-                    self.epilogue.emit(tile._replace(m0=f.add(tile.m0, begin), rows=count), sums)
+                self._add(tile, (begin, f.minimum(GROUP, f.sub(n_rows, begin))), b, first, end)
+
+    def _add(self, tile: RowTile, group: tuple[Int, Int], b: Value, first: Int, end: Int) -> None:
+        """Emit steps `first` to `end` of a group's rows, from the first on so many."""
+        f, (begin, count), lie = self.f, group, self.rows.lie
+        rows, before = self.rows.group_at(tile, begin, count)
+        sums = f.at(self.sums, "i8", f.mul(begin, ROW_BYTES))
+        place = (lie, rows, b, first, end, self.k, sums, f.i64(begin))
+        f.either(
+            f.is_less(count, HALF + 1),
+            lambda: amx_bytes.add(f, 1, *place),
+            lambda: amx_bytes.add(f, 2, *place),
+        )
+        with f.when(f.less(self.n_steps - 1, end)):
+            there = f.at(sums, "i8", f.mul(before, ROW_BYTES))
+            self.rows.finish(tile, begin, count, there, self.epilogue.emit)

@@ -105,13 +105,15 @@ def _emit_on_tiles(product: Product, begin: Value) -> None:
     elif isinstance(planes, Places):
         assert isinstance(k, int)
         f.takes("amx-bytes")
-        on_tiles = BytesOnTiles(f, k, product.lhs, emission.epilogue, planes)
+        on_tiles = BytesOnTiles(f, k, emission.problem.m, product.lhs, emission.epilogue, planes)
     else:
         assert planes is not None
         f.takes("amx")
         on_tiles = OnTiles(f, k, product.lhs, emission.epilogue, planes, emission.problem.arithmetic)
     if groups is not None:
         amx_groups.configure(f, groups)
+    elif isinstance(on_tiles, BytesOnTiles):
+        amx.configure(f, on_tiles.rows.lie.length)
     else:
         amx.configure(f)
     if isinstance(on_tiles, OnTiles) and emission.problem.slabs is not None:

@@ -26,7 +26,14 @@ CASES = {
     "groups": (6, 12, 99, 3, 1, 1, 1, 1, 0, 3),
     "many channels": (4, 528, 33, 3, 1, 1, 1, 1, 1, 1),
     "transposed": PLAIN["transposed"],
+    "whole steps": (14, 64, 70, 3, 1, 1, 1, 1, 1, 1),
+    "whole steps, strided": (15, 64, 40, 3, 2, 1, 1, 1, 1, 1),
+    "whole steps, dilated": (30, 128, 33, 3, 2, 2, 1, 2, 1, 1),
+    "whole lines of taps": (37, 16, 64, 4, 1, 1, 1, 2, 0, 1),
+    "whole stem": (40, 4, 64, 7, 2, 1, 1, 3, 3, 1),
+    "whole thirds": (19, 48, 32, 3, 1, 1, 1, 1, 1, 1),
 }
+PADDED = [case for case in CASES if case.startswith("whole")]
 
 
 def of_bytes(case: str) -> Conv:
@@ -72,10 +79,22 @@ def test_integers_are_exact_on_every_tier_and_target(case: str) -> None:
 
 def test_vnni_and_the_indirection_buffer_are_used() -> None:
     spec = of_bytes("3x3")
-    assert target_for(spec, "x86-64-v4-amx") == "x86-64-v4-vnni"
+    assert target_for(of_bytes("1x1 strided"), "x86-64-v4-amx") == "x86-64-v4-vnni"
     assert target_for(of_bytes("many channels"), "x86-64-v4-amx") == "x86-64-v4-amx"
     code = compile_kernel(spec, (1, 7, 7, 49), "x86-64-v4-vnni")
     assert {"indirection", "panels"} <= set(code.variants)
+
+
+@pytest.mark.parametrize("case", PADDED)
+def test_lines_are_copied_once_where_steps_are_whole(case: str) -> None:
+    spec, out = of_bytes(case), out_size(CASES[case], 28)
+    rows = out * int(spec.window.out[1])  # type: ignore[arg-type]
+    code = compile_kernel(spec, (1, 28, out, rows), "x86-64-v4-amx")
+    assert {"padded", "amx-bytes"} <= set(code.variants)
+    few = out_size(CASES[case], 5)  # of many images, lines that are not there cost more than copies
+    rows = 9 * few * int(spec.window.out[1])  # type: ignore[arg-type]
+    code = compile_kernel(spec, (9, 5, few, rows), "x86-64-v4-amx")
+    assert "padded" not in code.variants
 
 
 def test_channels_that_are_no_fours_are_refused() -> None:
