@@ -34,6 +34,7 @@ from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
 from .decompositions import DECOMPOSITIONS
+from .dtypes import dtype_name
 from .dynamic_shapes import dims_by_source, int_symbols, named_sizes, without_ones
 from .early_refusal import EarlyRefusal, until_refused
 from .export_errors import REFUSALS, cannot_run, quiet, refusal
@@ -343,6 +344,7 @@ class ProgramImporter(FxImporter):
         name, tensor = f"state.{target}", self._tensor(target)
         self.graph.state[name] = array_of(tensor)
         self.graph.structure.setdefault("state", []).append(target)
+        dtype_name(tensor.dtype)  # state in float8 is refused
         self.values[node] = self.graph.input(name, self.type_of(tensor))
 
     def _add_generator(self) -> None:

@@ -36,6 +36,7 @@ from .fallback import (
     reads_storage,
     reason_against,
 )
+from .float8 import check_float8, is_float8, is_float8_check
 from .importer import Importer
 from .nodes import node_argument, operator_of
 from .numbers import number_of
@@ -121,6 +122,7 @@ class FxImporter(Importer):
         found = node.meta["val"]
         if isinstance(found, torch.Tensor):
             require_strided(found, f"input {name}")
+            dtype_name(found.dtype)  # what is held in another one is no input
             return self.graph.input(name, self.type_of(found))
         if isinstance(found, int | torch.SymInt):
             expr = self.symbols.dim(found)
@@ -174,6 +176,9 @@ class FxImporter(Importer):
         if is_complex(node):
             return self._import_complex(node)
         self._node, self.builder.source = node, source_of(node)
+        if is_float8_check(node, overload_of(node)):
+            return None
+        check_float8(node, overload_of(node), source_of(node))
         if is_control(node):
             return import_control(self, node)
         args, kwargs = self._arguments(node)
@@ -362,8 +367,9 @@ class FxImporter(Importer):
         return B.cast_to(self.builder, made, dtype_name(wanted))
 
     def type_of(self, tensor: torch.Tensor) -> TensorType:
-        """Return the type of a fake tensor."""
-        return TensorType(dtype_name(tensor.dtype), tuple(self.symbols.dim(size) for size in tensor.shape))
+        """Return the type of a fake tensor; constants in float8 are held in f32."""
+        dtype = "f32" if is_float8(tensor) else dtype_name(tensor.dtype)
+        return TensorType(dtype, tuple(self.symbols.dim(size) for size in tensor.shape))
 
     def _check(self, node: torch.fx.Node, result: Any, found: Any) -> None:
         """Raise VerifyError where a converter's result has another type than PyTorch's."""
@@ -475,6 +481,7 @@ def source_of(node: torch.fx.Node) -> str:
 
 def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
     """Return a tensor's elements in storage form (bf16 as uint16 bits) and its dtype."""
+    tensor = tensor.float() if is_float8(tensor) else tensor
     dtype = dtype_name(tensor.dtype)
     tensor = tensor.detach().cpu().resolve_neg().contiguous()
     return (tensor.view(torch.uint16) if dtype == "bf16" else tensor).numpy(), dtype

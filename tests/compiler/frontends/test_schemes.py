@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -127,8 +128,43 @@ def test_zero_points_cost_no_bits(
     assert not row["reason"] and not told(caplog)
 
 
-def test_fp8_is_refused_in_one_sentence() -> None:
-    model, x = quantised(Float8WeightOnlyConfig()), torch.randn(5, 96)
-    with pytest.raises(shapevm.DtypeError, match="float8_e4m3fn cannot be compiled") as raised:
-        shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},))
-    print(raised.value)
+class OneLinear(torch.nn.Module):
+    """A linear layer, called from a line of this file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(97, 40)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply."""
+        return torch.nn.functional.linear(x, self.linear.weight, self.linear.bias)
+
+
+def test_weights_in_float8_are_held_in_f32(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model = OneLinear().eval()
+    quantize_(model, Float8WeightOnlyConfig())
+    compiled(model, torch.randn(5, 97))
+    (line,) = told(caplog)
+    place = r"aten\.\w+\.\w+ at test_schemes\.py:\d+"
+    assert re.fullmatch(
+        f"{place}: no kernel reads a weight in float8_e4m3fn as it is; it is held in f32", line
+    )
+
+
+class InFloat8(torch.nn.Module):
+    """Rounds its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Round x."""
+        return x.to(torch.float8_e5m2).float()
+
+
+def test_activations_in_float8_are_refused_in_one_sentence() -> None:
+    x = torch.randn(5, 96)
+    with pytest.raises(shapevm.UnsupportedOp) as raised:
+        shapevm.compile(InFloat8(), (x,), dynamic_shapes=({0: ROWS},))
+    assert "aten." in str(raised.value) and "test_schemes.py:" in str(raised.value)
+    assert "no kernel computes in float8_e5m2; quantise activations to int8, or" in str(raised.value)
+    with pytest.raises(shapevm.DtypeError, match="float8_e5m2 cannot be compiled"):
+        shapevm.compile(torch.nn.Flatten(), (x.to(torch.float8_e5m2),))
