@@ -26,6 +26,7 @@ SECTIONS = {
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
     "vision": "ResNet-50 and its layers (one core, all in one run)",
     "classifiers": "Image classifiers (one core, all in one run)",
+    "architectures": "Transformers of real widths, two layers of each (one core, all in one run)",
     "vit": "An encoder layer and vit_b_16 (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "quantised": "int8 against f32 and other runtimes (one core, all in one run)",

@@ -1,8 +1,10 @@
 """Constant folding: nodes whose arguments are all constant are computed when compiling.
 
 Weights' transpositions and reductions always fold, however large: they move data once, not at every call, or
-make less of it. Other nodes fold while they do not make the program larger than SMALL elements each. An
-`expand` by itself never folds; it is looked through where something smaller is computed from it. A weight in
+make less of it. Products and elementwise results of f32 weights fold where they are no larger than the
+largest constant that they are made of (a table that is normalised and projected, a weight times its norm).
+Other nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself
+never folds; it is looked through where something no larger is computed from it. A weight in
 f16, bf16 or i8 that matrix products take in f32 folds as well: its panels are narrow again
 (`compiler.lower.weights`).
 """
@@ -63,7 +65,17 @@ def _may_fold(node: Node, type: TensorType) -> bool:
     if node.op in MOVES:
         return True
     kind = OPS[node.op].kind
-    return kind == "reduce" or (kind in COMPUTES and n_elements(type) <= SMALL) or _is_widened(node)
+    is_small = kind in COMPUTES and n_elements(type) <= SMALL
+    return kind == "reduce" or is_small or _is_of_weights(node, type) or _is_widened(node)
+
+
+def _is_of_weights(node: Node, type: TensorType) -> bool:
+    """Return True where `node` makes f32 of constants in f32, one of which is as large as its result."""
+    if OPS[node.op].kind not in ("pointwise", "matmul") or type.dtype != "f32":
+        return False
+    constants = [arg.tensor for arg in node.present if arg.node is not None and arg.node.op == "constant"]
+    sizes = [n_elements(each) for each in constants if each.dtype == "f32"]
+    return bool(sizes) and n_elements(type) <= max(sizes)
 
 
 def _is_widened(node: Node) -> bool:
@@ -97,9 +109,10 @@ def n_elements(type: TensorType) -> float:
     return float(np.prod(type.shape)) if all(isinstance(d, int) for d in type.shape) else float("inf")
 
 
-def _constant(value: Value, is_reduced: bool = False) -> np.ndarray | None:
-    """Return the array that `value` always is, if it is known and not made large by an expand. `is_reduced`:
-    it is for a reduction, which makes less of it: what converts and moves a constant is looked through."""
+def _constant(value: Value, is_reduced: bool = False, limit: float = SMALL) -> np.ndarray | None:
+    """Return the array that `value` always is, if it is known and not made larger than `limit` elements by an
+    expand. `is_reduced`: it is for a reduction, which makes less of it: what converts and moves a constant is
+    looked through."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None
@@ -107,7 +120,7 @@ def _constant(value: Value, is_reduced: bool = False) -> np.ndarray | None:
         return node.attrs["array"]
     if is_reduced and (node.op == "cast" or node.op in MOVES):
         return _computed(node, is_reduced)
-    if node.op in LOOKED_THROUGH and n_elements(value.type) <= SMALL:
+    if node.op in LOOKED_THROUGH and n_elements(value.type) <= limit:
         return _computed(node)
     return None
 
@@ -115,7 +128,8 @@ def _constant(value: Value, is_reduced: bool = False) -> np.ndarray | None:
 def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
     """Return the node's result, None where an argument or attribute is not constant or a dtype is HALF."""
     is_reduced = is_reduced or OPS[node.op].kind == "reduce"
-    arrays = [_constant(arg, is_reduced) if arg is not None else None for arg in node.args]
+    limit = max(SMALL, n_elements(node.result.tensor)) if OPS[node.op].kind == "pointwise" else SMALL
+    arrays = [_constant(arg, is_reduced, limit) if arg is not None else None for arg in node.args]
     types = [value.type for value in (*node.args, *node.results) if value is not None]
     is_half = any(isinstance(type, TensorType) and type.dtype in HALF for type in types)
     if any(array is None for array in arrays) or (is_half and node.op not in MOVES):

@@ -56,14 +56,34 @@ def test_weights_are_transposed_however_large(dtype):
     assert np.shares_memory(node.attrs["array"], array)  # nothing is copied before it is packed or written
 
 
-@pytest.mark.parametrize(("n", "op"), [(SMALL, "constant"), (SMALL + 1, "neg")])
+@pytest.mark.parametrize(("n", "op"), [(SMALL, "constant"), (SMALL + 1, "cast")])
 def test_results_over_the_limit_are_computed_when_running(n, op):
     graph = Graph("g")
     builder = Builder(graph)
-    graph.body.results.append(builder.one("neg", builder.constant(np.ones(n, "float32"), "f32", "w")))
+    narrow = builder.constant(np.ones(n, "int8"), "i8", "w")
+    graph.body.results.append(builder.one("cast", narrow, dtype="f32"))
     graph.outputs.append("y")
     fold_constants(graph)
     assert graph.body.results[0].node.op == op and graph.body.results[0].type == TensorType("f32", (n,))
+
+
+def test_what_is_made_of_weights_folds_where_it_is_no_larger():
+    """As a table of positions that is normalised and projected."""
+    rng = np.random.default_rng(0)
+    table, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((100, 90), (90, 80)))
+    graph = Graph("g")
+    builder = Builder(graph)
+    t, w = builder.constant(table, "f32", "t"), builder.constant(weight, "f32", "w")
+    total = builder.one("reduce_sum", t, axes=(1,), keepdim=True)
+    normalised = builder.one("div", t, builder.one("expand", total, shape=(100, 90)))
+    tall = builder.constant(np.ones((90, 101), np.float32), "f32", "v")
+    graph.body.results += [builder.one("matmul", normalised, w), builder.one("matmul", normalised, tall)]
+    graph.outputs += ["y", "z"]
+    fold_constants(graph)
+    folded, larger = (result.node for result in graph.body.results)
+    assert folded.op == "constant" and larger.op == "matmul" and larger.args[0].node.op == "constant"
+    wanted = table.astype(np.float64) / table.sum(1, keepdims=True, dtype=np.float64) @ weight
+    np.testing.assert_allclose(folded.attrs["array"], wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_half_precision_arithmetic_is_left_to_the_kernels(rewrite):
