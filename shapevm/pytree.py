@@ -9,6 +9,7 @@ A *structure* is JSON data:
   {"object": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
   {"optional": .., "absent": [kind, ..]}  None, or what the structure says
+  {"many": kind}                          a list of any length of ints, floats, bools or strings, one leaf
 A leaf tells whether an optional is there; its own leaves follow. Where it is None, these are zeros of the
 kinds: "int", "float", "bool", "str", or [dtype, rank] for an array of one zero. Results need no kinds.
 A dataclass, or a class that takes its fields as keywords, is given back where its module is loaded, else as a
@@ -36,7 +37,7 @@ from .vm.verify import MAX_RANK
 Structure = Any
 LEAF = "*"
 GIVEN = "is_given"  # the name of the leaf that tells whether an optional is there
-_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional")
+_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional", "many")
 _ZEROS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
 
 
@@ -56,6 +57,8 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
     if kind == "optional":
         inner = structure["optional"]
         return [False, *absent(structure)] if value is None else [True, *flatten(value, inner, path)]
+    if kind == "many":
+        return [_same_items(value, structure["many"], path or "value")]
     items = _items_of(value, kind, structure, path or "value")
     return [
         leaf
@@ -81,14 +84,14 @@ def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:
 
 def paths(structure: Structure, prefix: str = "") -> list[str]:
     """Return the name of every leaf: keys and positions joined by dots ("" for a bare leaf)."""
-    if structure == LEAF:
+    if _is_leaf(structure):
         return [prefix]
     return [path for key, inner in _inner(structure) for path in paths(inner, _join(prefix, key))]
 
 
 def n_leaves(structure: Structure) -> int:
     """Return how many leaves there are."""
-    return 1 if structure == LEAF else sum(n_leaves(inner) for _, inner in _inner(structure))
+    return 1 if _is_leaf(structure) else sum(n_leaves(inner) for _, inner in _inner(structure))
 
 
 def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapping[str, Any]) -> list[Any]:
@@ -212,12 +215,31 @@ def _check(structure: Structure) -> None:
     if kind == "optional":
         _check_optional(structure)
         return
+    if kind == "many":
+        if not isinstance(structure["many"], str) or structure["many"] not in _ZEROS:
+            raise ArgumentError(f"{structure!r} is not a structure of nested values")
+        return
     items = structure["fields" if kind in ("namedtuple", "object") else kind] if kind != "constant" else []
     is_named = kind not in ("namedtuple", "object") or isinstance(structure[kind], str)
     if not isinstance(items, list if kind in ("constant", "list", "tuple") else dict) or not is_named:
         raise ArgumentError(f"{structure!r} is not a structure of nested values")
     for _, inner in _inner(structure):
         _check(inner)
+
+
+def _is_leaf(structure: Structure) -> bool:
+    return structure == LEAF or (isinstance(structure, dict) and "many" in structure)
+
+
+def _same_items(value: Any, kind: str, path: str) -> list[Any]:
+    """Return a list of elements of one kind; ints become floats where these are wanted."""
+    if not isinstance(value, list | tuple):
+        raise ArgumentError(f"{path} is {_describe(value)}; it must be a list of {kind}")
+    items = [float(x) if kind == "float" and type(x) is int else x for x in value]
+    for i, x in enumerate(items):
+        if type(x) is not type(_ZEROS[kind]):
+            raise ArgumentError(f"{path}.{i} is {_describe(x)}; it must be of kind {kind}")
+    return items
 
 
 def _check_optional(structure: Structure) -> None:
@@ -291,7 +313,7 @@ def _describe(value: Any) -> str:
 
 
 def _build(leaves: Iterator[Any], structure: Structure) -> Any:
-    if structure == LEAF:
+    if _is_leaf(structure):
         return next(leaves)
     kind = _kind(structure)
     if kind == "constant":

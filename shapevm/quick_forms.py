@@ -76,6 +76,12 @@ class _Text:
             return self._check(place, structure["constant"])
         if "optional" in structure:
             return self._choose(place, structure, leaves)
+        if "many" in structure:
+            self.lines.append(f"if type({place}) is not list: return None")
+            self.lines.append(f"for x in {place}:")
+            self.lines.append(f"  if type(x) is not {structure['many']}: return None")
+            leaves.append(place)
+            return True
         items = _items(structure)
         if items is None:
             return False

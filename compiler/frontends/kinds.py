@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+#: Types of TorchScript's, and kinds of plain values.
+PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
+_OF_FIXED_LISTS = ("prim::ListUnpack", "aten::__getitem__")
+
 
 @dataclass(frozen=True)
 class Script:
@@ -21,10 +25,31 @@ class Script:
 
     def types(self) -> dict[str, Any]:
         """Return TorchScript's types of the arguments."""
+        return {name: x.type() for name, x in self._values().items()}
+
+    def lists(self) -> dict[str, str]:
+        """Return the kinds of the elements of arguments that are lists of plain values, where the program
+        does more with a list than to read known positions."""
+        found = {}
+        for name in self.arguments:
+            value, kind = self._values()[name], self.types()[name].kind()
+            element = value.type().getElementType().kind() if kind == "ListType" else ""
+            uses = [use.user for use in value.uses()]
+            if element in PLAIN and not all(map(_reads_a_known_position, uses)):
+                found[name] = PLAIN[element]
+        return found
+
+    def _values(self) -> dict[str, Any]:
         inputs = list(self.graph.inputs())[0 if self.module is None else 1 :]
-        names = [*self.arguments, *self.defaults]
-        order = list(dict.fromkeys([*self.positional, *names]))
-        return {name: x.type() for name, x in zip([n for n in order if n in names], inputs, strict=True)}
+        names = {*self.arguments, *self.defaults}
+        order = dict.fromkeys([*self.positional, *self.arguments, *self.defaults])
+        return dict(zip([name for name in order if name in names], inputs, strict=True))
+
+
+def _reads_a_known_position(node: Any) -> bool:
+    if node.kind() not in _OF_FIXED_LISTS:
+        return False
+    return node.kind() == "prim::ListUnpack" or node.inputsAt(1).node().kind() == "prim::Constant"
 
 
 def is_script(model: Any) -> bool:

@@ -41,7 +41,7 @@ static int set_scalar(const invocation *call, int32_t index, const char *text, s
   value->tag = kind;
   if (kind == SVM_TAG_INT)
     return parse_number(text, INT64_MIN, INT64_MAX, &value->integer) ? 0 : usage("not an int", text);
-  if (kind == SVM_TAG_LIST) return usage("a list cannot be given here, only in Python or C", text);
+  if (kind == SVM_TAG_LIST) return parse_list(text, value);
   if (kind == SVM_TAG_STR) return value->text = text, value->length = (int64_t)strlen(text), 0;
   if (kind == SVM_TAG_BOOL) {
     value->integer = !strcmp(text, "true");
@@ -71,7 +71,7 @@ static int read_arrays(const invocation *call, const char *path, const char *nam
   return 0;
 }
 
-/* "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
+/* "NAME=FILE", "NAME=NUMBER", "NAME=[NUMBER, ...]" or "FILE.npz". */
 int read_input(const invocation *call, const char *text, room *room, batch *b, svm_value *values) {
   const char *equals = strchr(text, '=');
   int32_t index = equals ? find_input(call, text, (size_t)(equals - text)) : -1;
@@ -79,7 +79,8 @@ int read_input(const invocation *call, const char *text, room *room, batch *b, s
   if (room->max && room->left <= 0) return usage("the inputs are over the limit of --memory", text);
   if (!equals) return read_arrays(call, text, "", 0, room, b, values);
   size_t n = strlen(equals + 1);
-  int is_file = n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
+  int is_file =
+      equals[1] != '[' && n > 4 && (!strcmp(equals + n - 3, ".npy") || !strcmp(equals + n - 3, ".npz"));
   if (!is_file && input_of(call, index)->kind != SVM_TAG_TENSOR)
     return set_scalar(call, index, equals + 1, &values[index]);
   return read_arrays(call, equals + 1, text, (size_t)(equals - text), room, b, values);

@@ -51,6 +51,9 @@ int parse_number(const char *text, int64_t least, int64_t most, int64_t *out);
 void print_contract(const svm_program *p);
 void print_stats(svm_program *p);
 
+/* lists.c. The list's own memory is released with the value. */
+int parse_list(const char *text, svm_value *value);
+
 /* inputs.c. An input is "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
 int32_t n_inputs_of(const invocation *call);
 const svm_input_info *input_of(const invocation *call, int32_t i);

@@ -41,6 +41,16 @@ GATHER_ROW = (
 )
 
 
+LIST = """
+input "ks": list
+output "n": int
+output "same": list
+function "main" (1 params, 2 results)
+  len d=r1 a=r0
+  return values=(r1, r0)
+"""
+
+
 def with_code(text: str, exact: tuple[int, ...] = ()) -> Program:
     """Assemble; give every kernel generic code, and exact code for the sizes of `exact`, for this CPU."""
     program = assemble(text)

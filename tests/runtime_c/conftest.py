@@ -68,7 +68,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with chain.svm, lookup.svm and data.svm."""
+    """Return a folder with chain.svm, lookup.svm, data.svm, weighted.svm and list.svm."""
     import artifacts
     from shapevm.vm.writer import write
 
@@ -76,5 +76,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(artifacts.chain(2, (8,)), folder / "chain.svm")
     write(artifacts.with_code(artifacts.LOOKUP), folder / "lookup.svm")
     write(artifacts.with_code(artifacts.DATA), folder / "data.svm")
+    write(artifacts.with_code(artifacts.LIST), folder / "list.svm")
     write(artifacts.weighted(100), folder / "weighted.svm")
     return folder

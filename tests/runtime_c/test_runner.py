@@ -117,6 +117,40 @@ def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
         assert out["sizes.0.n"] == 10 and out["sizes.1"] == 3
 
 
+@pytest.mark.parametrize(
+    "items", [[], [1], [-7, 9223372036854775807], [0.5, -2e9, float("inf")], [True, False], ["a", "", "b, ]"]]
+)
+def test_lists(run: Run, tmp_path: Path, items: list[object]) -> None:
+    text = json.dumps(items).replace("Infinity", "inf")
+    done = run("list.svm", "--input", f"ks= {text} ".replace("= ", "="), "--output", tmp_path / "o.npz")
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "o.npz") as out:
+        assert out["n"] == len(items)
+        assert [out[f"same.{i}"].item() for i in range(len(items))] == items
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1",
+        "[",
+        "[1",
+        "[1,",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "[1]]",
+        "[a]",
+        '["a]',
+        '["\\n"]',
+        "[99999999999999999999]",
+    ],
+)
+def test_texts_that_are_no_lists(run: Run, text: str) -> None:
+    done = run("list.svm", "--input", f"ks={text}")
+    assert done.returncode == USAGE and "not a list, such as [1, 2], [0.5], [true] or" in done.stderr
+
+
 def test_empty_tensors(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "i.npy", np.zeros(0, "<i8"))
     done = run(

@@ -115,3 +115,16 @@ def test_optionals() -> None:
 def test_optionals_of_files_are_checked(kinds: Any) -> None:
     with pytest.raises(ArgumentError, match="is not a structure of nested values"):
         from_json(to_json({**OPTIONAL, "absent": kinds}))
+
+
+def test_lists_of_any_length() -> None:
+    structure = {"many": "float"}
+    assert paths(structure, "x") == ["x"] and n_leaves(structure) == 1
+    assert flatten([1, 2.5], structure, "x") == [[1.0, 2.5]] and flatten((), structure, "x") == [[]]
+    with pytest.raises(ArgumentError, match="x.1 is a str; it must be of kind float"):
+        flatten([1.0, "a"], structure, "x")
+    with pytest.raises(ArgumentError, match="x is a float; it must be a list of float"):
+        flatten(1.0, structure, "x")
+    for kind in (None, "tensor", ["int"]):
+        with pytest.raises(ArgumentError, match="is not a structure of nested values"):
+            from_json(to_json({"many": kind}))

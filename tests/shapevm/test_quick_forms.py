@@ -124,3 +124,12 @@ def test_results_that_may_be_none():
     for leaves in ([True, 1, 2, 3], [False, 0, 0, 3]):
         assert builder(structure)(leaves) == unflatten(leaves, structure)
     assert builder(structure)([False, 0, 0, 3]) == (None, 3)
+
+
+def test_lists_of_any_length():
+    signature = {"positional": ["x", "y"], "parameters": {"x": {"many": "int"}, "y": LEAF}}
+    run = flattener(signature)
+    for items in ([], [1], [1, 2, 3]):
+        assert run((items, 7)) == flatten_call((items, 7), {}, signature) == [items, 7]
+    for items in ((1, 2), [True], [1.0], 3):
+        assert run((items, 7)) is None

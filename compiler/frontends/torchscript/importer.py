@@ -82,13 +82,13 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
         return _import(script, dynamic_shapes, least, Assumptions())
     except (UnsupportedOp, ShapeError, DtypeError) as refused:
         reason = refused
-    if any(map(optionals.inner_type, script.types().values())):
+    for names in _fixed(script):
         try:
-            graph = _import(script, dynamic_shapes, least, Assumptions(fixed=everything))
+            graph = _import(script, dynamic_shapes, least, Assumptions(fixed=names))
         except (UnsupportedOp, ShapeError, DtypeError) as refused:
             reason = refused
         else:
-            _LOG.info("an argument is None, or is not, as in the example: %s", reason)
+            _LOG.info("None and lengths are the example's: %s; %s", ", ".join(sorted(names)), reason)
             return graph
     for names in _frozen(script):
         try:
@@ -98,6 +98,13 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
         _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
         return graph
     raise reason
+
+
+def _fixed(script: Script) -> Iterator[frozenset[str]]:
+    """Yield sets of arguments to try with the None or the length of the example: fewer ones first."""
+    lists = frozenset(script.lists())
+    options = {name for name, type in script.types().items() if optionals.inner_type(type) is not None}
+    yield from (found for found in (lists, lists | options) if found)
 
 
 def _frozen(script: Script) -> Iterator[frozenset[str]]:

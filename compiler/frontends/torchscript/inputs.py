@@ -11,7 +11,7 @@ from ....pytree import GIVEN, LEAF, Structure, distinct, paths, to_json
 from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
-from ...ir.types import BOOL, ScalarType, TensorType
+from ...ir.types import BOOL, ListType, ScalarType, TensorType
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
 from .optionals import (
@@ -41,6 +41,7 @@ class Inputs:
         self._bounds: dict[str, list[Bound]] = {}  # of tensors that may be absent, by name
         self._may_be_absent = False  # the argument at hand
         self._open: set[str] = set()  # sizes of such tensors
+        self._many = importer.script.lists()
         self._shared: set[str] = set()  # sizes of the user's that other inputs have, too
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
@@ -116,6 +117,9 @@ class Inputs:
         is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
         if inner is not None and not is_fixed and can_be_open(x, type_):
             return self._optional(path, x, shapes, inner)
+        if path in self._many and path not in self.importer.assumptions.fixed:
+            value = self.importer.graph.input(path, ListType(ScalarType(self._many[path])))
+            return {"many": self._many[path]}, List(value)
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:

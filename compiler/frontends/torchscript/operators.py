@@ -13,7 +13,7 @@ from ...ir.dims import product, simplify
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Builder, Value
 from ...ir.promotion import is_float
-from ...ir.types import TensorType
+from ...ir.types import ScalarType, TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
@@ -572,6 +572,11 @@ def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
         return importer.tensors.read(x)
     if isinstance(x, List):
         if is_run_time_list(x.content):
+            if isinstance(x.content.type.element, ScalarType):
+                raise UnsupportedOp(
+                    "a list of numbers whose length only a call tells is given to an operator, which takes "
+                    "lists of known lengths"
+                )
             return x.read()
         return [_plain(importer, importer.resolved(item), is_size_wanted) for item in x.content]
     if isinstance(x, Maybe):

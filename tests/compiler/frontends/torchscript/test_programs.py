@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     dicts,
     everyday,
     language,
+    lengths,
     methods,
     objects,
     optionals,
@@ -188,6 +190,8 @@ def assert_runner_agrees(exe: shapevm.Executable, folder: Path, args: tuple[Any,
 
 
 def _shown(value: Any, path: Path) -> str:
+    if isinstance(value, list):
+        return json.dumps(value)
     if isinstance(value, bool | int | float | str):
         return str(value).lower() if isinstance(value, bool) else str(value)
     np.save(path, np.asarray(value))

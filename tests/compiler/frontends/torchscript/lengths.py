@@ -1,0 +1,76 @@
+"""Lists among the arguments whose length is another one in every call."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .programs import program, x
+
+
+@program((x(2, 3), [1, 2, 3]), (x(2, 3), []), (x(4, 1), [7]), (x(2, 3), list(range(40))))
+def adds_all(a: Tensor, ks: list[int]) -> Tensor:
+    for k in ks:
+        a = a + k
+    return a
+
+
+@program((x(2, 3), [0.5, 2.0]), (x(2, 3), []), (x(4, 1), [1.5] * 5))
+def scales(a: Tensor, factors: list[float]) -> tuple[Tensor, int, float]:
+    total = 0.0
+    for i, factor in enumerate(factors):
+        a = a * factor
+        total += factor * i
+    return a, len(factors), total
+
+
+@program((["a", "b", "a"],), ([],), (["b"],), (["", "long word", "a", "a", "b"],))
+def counts_words(words: list[str]) -> tuple[int, str, list[str]]:
+    n = 0
+    text = "first"
+    for word in words:
+        if word == "a":
+            n += 1
+        text = text + "," + word
+    return n, text, words
+
+
+@program(([True, False],), ([],), ([True, True, True],))
+def all_and_any(flags: list[bool]) -> tuple[int, bool]:
+    n = 0
+    found = True
+    for flag in flags:
+        if flag:
+            n += 1
+        else:
+            found = False
+    return n, found
+
+
+@program(([3, 1, 2],), ([5],), ([4, 4, 9, -1],), ([],))
+def changed_lists(ks: list[int]) -> tuple[list[int], int]:
+    found = sorted(ks)
+    found.append(len(ks))
+    return [k * 2 for k in found], sum(ks)
+
+
+@program((x(3, 2), [2, 0, 1]), (x(3, 2), [0]), (x(5, 2), [4, 4, 4, 4]), (x(3, 2), [7]))
+def picks_rows(a: Tensor, rows: list[int]) -> Tensor:
+    total = torch.zeros(a.size(1))
+    for row in rows:
+        total = total + a[row]
+    return total
+
+
+@program(([1, 2], [1, 2]), ([1], [1, 2]), ([], []), ([3, 4, 5], [3, 4, 5]))
+def two_lists(a: list[int], b: list[int]) -> tuple[bool, int]:
+    n = 0
+    for i, j in zip(a, b):  # noqa: B905 (TorchScript knows no strict)
+        n += i * j
+    return len(a) == len(b), n
+
+
+@program((x(2, 3), [3, 2]), (x(4, 3), [6, 2]), (x(2, 2), [2, 2]))
+def fixed_where_it_must_be(a: Tensor, shape: list[int]) -> Tensor:
+    n = len(shape)
+    return a.reshape(shape) * n
