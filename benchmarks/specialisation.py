@@ -19,9 +19,9 @@ from shapevm.vm.artifact import read, write
 import shapevm
 from shapevm.bake import all_exact, bake
 from shapevm.buckets import add_keys, cells, keys_of
+from shapevm.kernel_store import open_store
 from shapevm.profiles import Profile
 from shapevm.profiles import read as read_profile
-from shapevm.specialise import open_store
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import SentenceEncoder, dynamic_shapes, example_inputs

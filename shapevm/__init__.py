@@ -117,7 +117,8 @@ def compile(
     from .collector import paused
 
     with paused():
-        from .specialise import check_compiler, open_store
+        from .compiler_packages import check_compiler
+        from .kernel_store import open_store
 
         check_compiler()
         from .build import build, open_source, silent, small_sizes_check

@@ -337,8 +337,8 @@ def _in_f32(
 ) -> tuple[Executable, Program]:
     """Return the program of what was opened for this machine, with nothing rounded, to be called, and what it
     runs."""
+    from .kernel_store import open_store
     from .opening import executable_of
-    from .specialise import open_store
 
     plain = replace(options, weights="f32", max_error=None, calibrate=(), sizes=(), buckets={}, target=None)
     if isinstance(source.program, Graph):

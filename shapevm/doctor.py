@@ -124,7 +124,7 @@ def _tiles(measure: bool) -> Iterator[Finding]:
     """Yield the register tiles of products, and what was measured of them: now, if nobody has."""
     if find_spec("llvmlite") is None:
         return
-    from .specialise import open_store
+    from .kernel_store import open_store
 
     try:
         store = open_store(is_host=True)

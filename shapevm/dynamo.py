@@ -41,14 +41,15 @@ from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
 from .compiler.frontends.fx_nodes import schema_arguments
+from .compiler_packages import check_compiler
 from .dynamo_layers import let_dynamo_trace
 from .graph_results import plan_results
+from .kernel_store import open_store
 from .limits import check_strategy
 from .opening import executable_of
 from .options import BackendOptions
 from .progress import waiting
 from .settings import unknown_name
-from .specialise import check_compiler, open_store
 from .vm.errors import (
     ArgumentError,
     CompileError,

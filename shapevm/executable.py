@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import profiles, torch_profiler
+from .background import BackgroundCompilation
 from .call_form import forms_of
 from .errors import InputError
 from .limits import check_strategy, milliseconds
 from .session import Session
-from .specialisation import Specialisation
 from .state import RANDOM
 from .statistics import Stats
 from .value_info import ValueInfo, infos
@@ -27,7 +27,7 @@ from .vm.machine import Machine
 if TYPE_CHECKING:
     from .execution_profile import ExecutionProfile
     from .explain import Explanation
-    from .specialise import StoreOnDemand
+    from .kernel_store import StoreOnDemand
     from .vm.program import Input, Program, Symbol
 
 
@@ -58,7 +58,7 @@ class Executable:
         self._form = next(iter(self._forms.values()))
         self._session = self._new_session()
         #: What compiles the program's exact kernels.
-        self.specialisation = Specialisation(machine, store)
+        self.specialisation = BackgroundCompilation(machine, store)
         self._file = file
         self._saving = ForkLock()
         self.is_portable = True  # False: the file lacks code that other machines need

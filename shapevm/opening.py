@@ -30,7 +30,7 @@ from .vm.machine import Machine
 if TYPE_CHECKING:
     from .boundary import Least
     from .jit.store import KernelStore
-    from .specialise import StoreOnDemand
+    from .kernel_store import StoreOnDemand
     from .vm.program import Program
 
 _LOG = logging.getLogger("shapevm")
@@ -57,7 +57,7 @@ def open_executable(
 ) -> Executable:
     """Load an artifact from its path or its bytes; with a compiler installed and a strategy that wants it,
     start specialising."""
-    from .specialise import has_compiler
+    from .compiler_packages import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
     options = replace(options, plugins=tuple(os.path.abspath(plugin) for plugin in plugins))
@@ -91,7 +91,7 @@ def open_held(
 ) -> Executable:
     """Load an artifact. `store`: of what compiled it just now, if anything did. `is_trial`: the program is
     opened again for its user, so nothing is logged of it."""
-    from .specialise import StoreOnDemand, add_generic, open_store
+    from .kernel_store import StoreOnDemand, add_generic, open_store
 
     _set_threads()
     machine = Machine.open_file(file.descriptor, file.name, options)
@@ -166,8 +166,9 @@ def executable_of(
     """Return the executable of a freshly compiled program, whose artifact has no name. `stores`: for the
     targets of its code, the best first. `check` tries it out first, in an executable of its own, and says
     which sizes are too small. `is_portable`: it has the code of `KernelStore.generic`."""
+    from .compiler_packages import has_compiler
     from .jit.llvm.target import runs_here
-    from .specialise import StoreOnDemand, has_compiler
+    from .kernel_store import StoreOnDemand
     from .vm.artifact import write_to
 
     file = HeldFile.temporary(partial(write_to, program), "the compiled program")

@@ -45,8 +45,8 @@ class Pickled:
     def restored(self) -> Executable:
         """Load the executable again. Raises FileError where its file is gone, ArtifactError where another
         one lies there, and what `shapevm.load` raises."""
+        from .compiler_packages import has_compiler
         from .opening import open_held
-        from .specialise import has_compiler
 
         file = self._file()
         copy = self.options.reading.copy

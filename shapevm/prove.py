@@ -323,7 +323,7 @@ class Prover:
 
     def tiers(self, case: Case) -> None:
         """Compare the results of exact code, and of code for ranges of sizes."""
-        from .specialise import has_compiler
+        from .compiler_packages import has_compiler
 
         if not has_compiler():
             self.note("exact and bucket tiers: no compiler is installed (llvmlite)")

@@ -108,7 +108,7 @@ def _check(held: HeldFile, url: str, digest: bytes | None) -> None:
 
 def _fetch(url: str, to: IO[bytes]) -> bytes:
     """Copy what is at `url` to a file and return its SHA-256."""
-    from .specialise import MissingPackage
+    from .compiler_packages import MissingPackage
 
     found = hashlib.sha256()
     try:

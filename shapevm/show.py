@@ -16,8 +16,8 @@ from .compiler.ir.graph import Graph, Node
 from .compiler.ir.text import format_graph
 from .compiler.lower.launches import Launch, launches_of
 from .compiler.passes.pipeline import PASSES
+from .kernel_store import open_store
 from .options import check_options
-from .specialise import open_store
 from .vm.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:

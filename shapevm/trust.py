@@ -145,7 +145,7 @@ def check_artifact(path: str | os.PathLike[str], key: KeyFile | None, wanted: st
 
 
 def _check_package() -> None:
-    from .specialise import MissingPackage
+    from .compiler_packages import MissingPackage
 
     try:
         import cryptography  # noqa: F401

@@ -36,8 +36,8 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
     from ..argument_check import GRAPH_SUFFIX
+    from ..compiler_packages import check_compiler
     from ..model import load_model
-    from ..specialise import check_compiler
 
     check_compiler()
     with shown_progress() as progress:
@@ -96,7 +96,7 @@ def show_command(
     output: Path | None,
 ) -> None:
     """Show the stages of a compilation."""
-    from ..specialise import check_compiler
+    from ..compiler_packages import check_compiler
 
     check_compiler()
     from ..model import load_model

@@ -159,7 +159,7 @@ def saved(program: Program, path: Path) -> None:
 def store_of(program: Program) -> Any:
     """Return a store for the target of the artifact's code."""
     from ..jit.llvm.target import TARGETS, runs_here
-    from ..specialise import open_store
+    from ..kernel_store import open_store
 
     targets = {o.target for kernel in program.kernels for o in kernel.objects}
     return open_store(next((name for name in TARGETS if name in targets and runs_here(name)), None))

@@ -160,7 +160,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
     """Write ARTIFACT with exact kernels for these sizes; those in the disk cache are taken as they are."""
     from ..bake import all_exact
     from ..buckets import add_keys, cells, keys_of
-    from ..specialise import check_kernel_compiler
+    from ..compiler_packages import check_kernel_compiler
     from ..vm.artifact import read
 
     check_kernel_compiler()
@@ -200,7 +200,7 @@ def bake_command(
 ) -> None:
     """Write ARTIFACT with the kernels that PROFILES make worth their bytes."""
     from ..bake import bake
-    from ..specialise import check_kernel_compiler
+    from ..compiler_packages import check_kernel_compiler
     from ..vm.artifact import read
 
     check_kernel_compiler()
@@ -220,7 +220,7 @@ def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, out
 
     Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
     """
-    from ..specialise import check_kernel_compiler
+    from ..compiler_packages import check_kernel_compiler
     from ..tune import tune
     from ..vm.artifact import read
 

@@ -47,10 +47,11 @@ def compile(
     UnsupportedOp with the module's line.
     """
     from ..build import Source, build
+    from ..compiler_packages import check_compiler
+    from ..kernel_store import open_store
     from ..limits import check_strategy
     from ..opening import executable_of
     from ..options import check_options
-    from ..specialise import check_compiler, open_store
 
     check_compiler(is_torch=False)
     strategy, options = check_strategy(strategy), check_options(options)

@@ -36,8 +36,8 @@ from shapevm.vm.errors import Error, InternalError
 from shapevm.vm.program import Function, KernelObject, Program
 
 import shapevm
+from shapevm.kernel_store import generic_record
 from shapevm.profiles import from_json as profile_from_json
-from shapevm.specialise import generic_record
 
 ARTIFACT, ARRAYS = 0, 1
 INTERESTING = (0, 1, 2, 3, 7, 64, 255, 256, 65535, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,

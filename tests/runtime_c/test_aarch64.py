@@ -25,8 +25,8 @@ from torch import nn
 
 import shapevm
 from shapevm.build import build_program, import_model, run_passes
+from shapevm.kernel_store import open_store
 from shapevm.options import Options
-from shapevm.specialise import open_store
 
 from .conftest import INCLUDE, LIBRARY, RUNNER
 

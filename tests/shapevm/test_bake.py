@@ -11,8 +11,8 @@ from shapevm.vm.program import SizeRange
 import shapevm
 from shapevm.bake import Group, bake, choose, identity
 from shapevm.cost_model import BUCKET, EXACT, GENERIC
+from shapevm.kernel_store import open_store
 from shapevm.profiles import Calls, Profile
-from shapevm.specialise import open_store
 
 
 def rows(n):

@@ -15,7 +15,7 @@ from shapevm.jit.llvm.target import host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 
 import shapevm
-from shapevm import compile_process, profitability, specialise
+from shapevm import compile_process, kernel_requests, profitability
 from shapevm.compile_process import CompileProcess
 
 AT = (Index(0),)
@@ -134,7 +134,7 @@ def test_it_ends_with_its_program():
 
 FORKED = """
     import os, sys, time, numpy, shapevm
-    from shapevm import profitability, specialise
+    from shapevm import profitability, kernel_requests
     profitability.ASK_NS = 0
     profitability.Gains.pays_after = lambda self, kernel, dims: 2
     profitability.KernelGain.declined_from = 0  # whatever is measured
@@ -143,14 +143,14 @@ FORKED = """
         x = numpy.ones((n, 8), "f")
         while {e.tier for _, e in exe.stats().entries if e.dims == (n,)} != {"exact"}:
             exe(x), time.sleep(0.001)  # a busy core is not shared
-        return specialise.PROCESS.pid
+        return kernel_requests.PROCESS.pid
     for n in range(4, 30):
         exe(numpy.ones((n, 8), "f")), exe(numpy.ones((n, 8), "f"))
-    while specialise.PROCESS.pid is None:
+    while kernel_requests.PROCESS.pid is None:
         time.sleep(0.001)
-    pid, own = specialise.PROCESS.pid, os.fork()
+    pid, own = kernel_requests.PROCESS.pid, os.fork()
     if not own:
-        assert specialise.PROCESS.pid is None
+        assert kernel_requests.PROCESS.pid is None
         os._exit(0 if serve(40) != pid else 1)
     assert serve(50) == pid and os.waitpid(own, 0)[1] == 0
     assert "shapevm.jit.families.table" not in sys.modules  # the program itself never needs the compiler
@@ -186,7 +186,7 @@ def test_a_program_has_its_code_compiled_there(artifact, tmp_path, monkeypatch):
         assert exe.stats().compiled == n_dynamic  # no generic code again
         assert exe.specialisation.gains and all(ratio > 0 for ratio in exe.specialisation.gains.values())
         np.testing.assert_array_equal(exe(x)["sum"], first["sum"])
-        assert specialise.PROCESS.pid not in (None, os.getpid())
+        assert kernel_requests.PROCESS.pid not in (None, os.getpid())
     with shapevm.settings.scope(cache_dir=str(tmp_path)), shapevm.load(artifact, strategy="jit") as exe:
         exe(x)
         assert exe.stats().compiled == 0  # the cache has it

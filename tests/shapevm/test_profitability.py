@@ -9,7 +9,7 @@ import pytest
 from shapevm.jit.compile_job import Answer
 
 import shapevm
-from shapevm import profitability, specialise
+from shapevm import kernel_requests, profitability
 from shapevm.compile_process import CompileProcess
 from shapevm.profitability import FamilyGain, KernelGain, Point
 
@@ -49,7 +49,7 @@ def measured(monkeypatch, tmp_path):
     """Code is measured to take as long as this says by tier; no kernel is on disk."""
     times = {"exact": 1000, "generic": 1500}
     monkeypatch.setattr("shapevm.jit.measure.objects.compared_ns", lambda objects, *_, **__: dict(times))
-    monkeypatch.setattr(specialise, "PROCESS", Compiled())
+    monkeypatch.setattr(kernel_requests, "PROCESS", Compiled())
     with shapevm.settings.scope(cache_dir=str(tmp_path / "kernels"), compile_budget=1000):
         yield times
 
@@ -114,13 +114,15 @@ def test_it_waits_until_it_pays(artifact, measured, price):
 
 def test_what_has_paid_first_comes_first(artifact, measured, price, monkeypatch):
     price["runs"], made, rest = 30, [], [1.0]
-    finish = specialise.Specialiser._finish
-    monkeypatch.setattr(specialise.Budget, "rest", lambda self: rest[0])
+    finish = kernel_requests.RequestServer._finish
+    monkeypatch.setattr(kernel_requests.Budget, "rest", lambda self: rest[0])
     monkeypatch.setattr(
-        specialise.Specialiser, "_finish", lambda self, key, a: (made.append(key[1]), finish(self, key, a))
+        kernel_requests.RequestServer,
+        "_finish",
+        lambda self, key, a: (made.append(key[1]), finish(self, key, a)),
     )
     with shapevm.load(artifact, strategy="auto") as exe:
-        candidates = exe.specialisation._specialiser.candidates
+        candidates = exe.specialisation._server.candidates
         for _ in range(100):
             for n, times in ((11, 1), (7, 9), (9, 3)):
                 for _ in range(times):
@@ -155,7 +157,7 @@ def test_no_gain_no_code(artifact, measured, price):
         exe.using("jit")(rows(42))  # who waits for it gets it
         assert states(exe, 42) == {"compiled"}
     with shapevm.load(artifact, strategy="auto") as exe:  # as another process would
-        wait_until(lambda: len(exe.specialisation._specialiser.gains.known) == len(exe.machine.kernels))
+        wait_until(lambda: len(exe.specialisation._server.gains.known) == len(exe.machine.kernels))
         for n in range(60, 70):
             for _ in range(20):
                 exe(rows(n))
@@ -167,14 +169,14 @@ def test_no_gain_no_code(artifact, measured, price):
 
 def test_what_waits_is_bounded(artifact, measured, price, monkeypatch):
     price["runs"] = 2
-    monkeypatch.setattr(specialise, "MAX_WAITING", 6)
-    monkeypatch.setattr(specialise.Budget, "rest", lambda self: 1.0)
+    monkeypatch.setattr(kernel_requests, "MAX_WAITING", 6)
+    monkeypatch.setattr(kernel_requests.Budget, "rest", lambda self: 1.0)
     with shapevm.load(artifact, strategy="auto") as exe:
         for n in range(20, 60):
             for _ in range(n // 4):
                 exe(rows(n))
         wait_until(lambda: exe.machine.stats()["n_queued"] == 0)
-        assert len(exe.specialisation._specialiser.candidates) <= 6
+        assert len(exe.specialisation._server.candidates) <= 6
         exe.machine.call_as("jit", [rows(33)])  # without a hurry
         assert states(exe, 33) == {"compiled"}
 
@@ -196,7 +198,7 @@ def test_shapes_that_come_three_times_ask_for_nothing(artifact, tmp_path):
         shapevm.settings.scope(cache_dir=str(tmp_path)),
         shapevm.load(artifact, strategy="auto") as exe,
     ):
-        wait_until(lambda: len(exe.specialisation._specialiser.gains.known) == len(exe.machine.kernels))
+        wait_until(lambda: len(exe.specialisation._server.gains.known) == len(exe.machine.kernels))
         for n in range(4, 90):
             for _ in range(3):
                 exe(rows(n))

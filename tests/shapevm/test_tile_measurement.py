@@ -14,7 +14,7 @@ from shapevm.jit.text import parse_spec
 import shapevm
 from shapevm import doctor
 from shapevm.compile_process import CompileProcess
-from shapevm.specialise import open_store
+from shapevm.kernel_store import open_store
 from shapevm.tile_measurement import TileMeasurement
 
 OTHER = TileChoice({"few": "6x16", "some": "6x16", "many": "6x16", ANY: "6x16"})

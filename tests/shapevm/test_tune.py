@@ -10,8 +10,8 @@ from shapevm.vm.artifact import read, write
 import shapevm
 from shapevm import tune
 from shapevm.bake import identity
+from shapevm.kernel_store import open_store
 from shapevm.profiles import Calls, Profile
-from shapevm.specialise import open_store
 
 
 @pytest.fixture

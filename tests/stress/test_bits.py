@@ -10,8 +10,8 @@ from shapevm.vm.host import get_threads
 
 import shapevm
 from shapevm.buckets import add_keys, cells, keys_of
+from shapevm.kernel_store import open_store
 from shapevm.samples import sample_inputs
-from shapevm.specialise import open_store
 from shapevm.stress import STREAMS, shapes
 
 WIDTH, BATCH, LENGTH = 48, 6, 40

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ...ops import build as B
-from .control import branch
+from .branches import branch
 from .scalars import scalar_op, value_of
 from .values import List, is_run_time, is_size, kind_of
 

@@ -10,8 +10,8 @@ from ...ir.graph import Value
 from ...ops import build as B
 from . import run_time_dicts
 from .bounds import check_length
+from .branches import branch
 from .composites import choose
-from .control import branch
 from .run_time_dicts import RUN_TIME_DICTS
 from .run_time_lists import (
     RUN_TIME_LISTS,

@@ -25,7 +25,7 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from ..kinds import Script
-from . import control, operators, optionals, primitives, variants
+from . import branches, loops, operators, optionals, primitives, regions, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import attribute_of, source_of
@@ -57,6 +57,7 @@ class Assumptions:
         return name
 
 
+_CONTROL = {"prim::If": branches.import_if, "prim::Loop": loops.import_loop}
 #: Nodes that hand values of two forms on as they are.
 _TAKES_FORMS = ("prim::If", "prim::Loop", "prim::SetAttr", "prim::TupleConstruct", "prim::ListConstruct")
 
@@ -137,7 +138,7 @@ class ScriptImporter(Importer):
     ) -> None:
         super().__init__("main")
         self.script, self.assumptions = script, assumptions
-        self.regions = control.Regions(self)
+        self.regions = regions.Regions(self)
         self.tensors = Tensors(self.builder, partial(operators.run, self), self.regions.is_open, self._note)
         self.inputs = Inputs(self, dynamic_shapes, least)
         self.state = State(self)
@@ -220,7 +221,7 @@ class ScriptImporter(Importer):
         kind, line = node.kind(), self.line_of(node)
         self.builder.source = line
         self.assumptions.steps.count()
-        handler = control.HANDLERS.get(kind) or primitives.HANDLERS.get(kind)
+        handler = _CONTROL.get(kind) or primitives.HANDLERS.get(kind)
         try:
             given = [self.get(value) for value in node.inputs()]
             if kind not in _TAKES_FORMS and any(isinstance(x, Variant) for x in given):
@@ -250,7 +251,7 @@ class ScriptImporter(Importer):
 
     def trial(self) -> Any:
         """Return a context in which what is imported is taken back."""
-        return control.trial(self)
+        return regions.trial(self)
 
     def message_of(self, node: Any) -> Any:
         """Return the message of prim::RaiseException; a graph value where a call tells it."""

@@ -19,7 +19,7 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..dynamic_shapes import axis_dim
-from .control import branch
+from .branches import branch
 from .values import Maybe, Tensor, View
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
-from .control import branch
+from .branches import branch
 from .values import UNINITIALIZED, List, Variant, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:

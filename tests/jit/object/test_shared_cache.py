@@ -8,7 +8,7 @@ from shapevm.jit.object.seal import Seal
 from shapevm.jit.object.shared_cache import LayeredCache, RemoteCache, shared_cache
 
 import shapevm
-from shapevm.specialise import open_store
+from shapevm.kernel_store import open_store
 
 from ..nests import softmax
 

@@ -15,17 +15,18 @@ from .vm.machine import Machine
 
 if TYPE_CHECKING:
     from .jit.store import KernelStore
-    from .specialise import Key, Specialiser, StoreOnDemand
+    from .kernel_requests import Key, RequestServer
+    from .kernel_store import StoreOnDemand
 
 
-class Specialisation:
+class BackgroundCompilation:
     """The background compilation of one program's exact kernels, and what is known of it. Threads may share
     it; nothing of the compiler is imported before something asks for it."""
 
     def __init__(self, machine: Machine, store: StoreOnDemand) -> None:
         """`store` compiles exact kernels, once something asks for them."""
         self._machine, self._store = machine, store
-        self._specialiser: Specialiser | None = None
+        self._server: RequestServer | None = None
         self._closing = ForkLock()
 
     def start(self, per_second: float | None = None) -> None:
@@ -33,24 +34,24 @@ class Specialisation:
 
         `per_second`: the seconds of compilation granted each second, None for all.
         """
-        from .specialise import Specialiser
+        from .kernel_requests import RequestServer
 
-        assert self._specialiser is None
-        self._specialiser = Specialiser(self._machine, self._store, per_second)
-        weakref.finalize(self, self._specialiser.stop).atexit = False
+        assert self._server is None
+        self._server = RequestServer(self._machine, self._store, per_second)
+        weakref.finalize(self, self._server.stop).atexit = False
 
     def ensure(self) -> None:
         """Start if nothing compiles for the program yet and a compiler is installed."""
-        from .specialise import has_compiler
+        from .compiler_packages import has_compiler
 
         with self._closing:
-            if self._specialiser is None and has_compiler():
+            if self._server is None and has_compiler():
                 self.start(settings.compile_budget / 1e3 if settings.compile_budget else None)
 
     @property
     def is_running(self) -> bool:
         """Whether something answers requests for exact kernels."""
-        return self._specialiser is not None
+        return self._server is not None
 
     @property
     def opened_store(self) -> KernelStore | None:
@@ -58,7 +59,7 @@ class Specialisation:
         return self._store.opened
 
     def store(self) -> KernelStore:
-        """Return what compiles kernels for this program. Raises what `specialise.open_store` raises."""
+        """Return what compiles kernels for this program. Raises what `kernel_store.open_store` raises."""
         return self._store.get()
 
     @property
@@ -69,20 +70,20 @@ class Specialisation:
     @property
     def seconds(self) -> Mapping[Key, float]:
         """Seconds that exact code took to come, by (kernel, dims): of the latest requests."""
-        return dict(self._specialiser.seconds) if self._specialiser is not None else {}
+        return dict(self._server.seconds) if self._server is not None else {}
 
     @property
     def gains(self) -> Mapping[int, float]:
         """Generic against exact time of the kernels that were measured beside the program."""
-        known = self._specialiser.known_gains if self._specialiser is not None else {}
+        known = self._server.known_gains if self._server is not None else {}
         return {kernel: gain.ratio for kernel, gain in known.items() if gain.ratio is not None}
 
     @property
     def pays_after(self) -> Mapping[Key, int]:
         """Runs after which exact code pays for its compilation, by (kernel, dims): of what waits for that."""
-        if self._specialiser is None:
+        if self._server is None:
             return {}
-        gains = self._specialiser.gains
+        gains = self._server.gains
         waiting = [
             (kernel, entry.dims) for kernel in range(len(self._machine.kernels))
             for entry in self._machine.site(kernel).entries
@@ -113,6 +114,6 @@ class Specialisation:
     def close(self) -> None:
         """Stop, and free the program with its machine. Closing twice is fine."""
         with self._closing:
-            if self._specialiser is not None:
-                self._specialiser.close()
+            if self._server is not None:
+                self._server.close()
             self._machine.close()

@@ -10,7 +10,8 @@ from shapevm.vm.load_options import CacheLimits
 
 import shapevm
 from shapevm import opening
-from shapevm.specialise import Budget, open_store
+from shapevm.kernel_requests import Budget
+from shapevm.kernel_store import open_store
 
 LIMIT = 1 << 16
 

@@ -1,35 +1,30 @@
-"""Background specialisation: a thread of its own answers a program's requests for exact kernels."""
+"""Answering a program's requests for exact kernels, on a thread of its own."""
 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from contextvars import copy_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile_process import CompileProcess
 from .profitability import Gains, KernelGain, unknown_price
-from .settings import settings
 from .tile_measurement import TileMeasurement
-from .vm.errors import ArgumentError, CompileError, Error, TargetError
+from .vm.errors import ArgumentError
 from .vm.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from .jit.compile_job import Answer
-    from .jit.object.shared_cache import Cache
     from .jit.store import KernelStore
+    from .kernel_store import StoreOnDemand
     from .vm.machine import Machine, Request
 
 MAX_SECONDS = 4096  # answers whose seconds are kept
-MIN_SECRET_BYTES = 16  # of a file of cache_secret_file
 MAX_WAITING = 256  # requests that pay and wait for the budget
 FIRST_POLL_SECONDS = 0.005  # before the first look for the process's answer; twice as long before each next
 LOOK_SECONDS = 0.1  # between two looks at what is going on, at most
@@ -38,142 +33,6 @@ IDLE_SECONDS = 30.0  # without anything to do, after which the process ends
 Key = tuple[int, tuple[int, ...]]  # kernel, dims
 
 _LOG = logging.getLogger("shapevm")
-_FOR_KERNELS = {"llvmlite": "llvmlite"}  # module: package
-_FOR_GRAPHS = {**_FOR_KERNELS, "sympy": "sympy"}
-_FOR_MODELS = {**_FOR_GRAPHS, "torch": "torch"}
-
-
-class MissingPackage(Error, RuntimeError):
-    """Compiling needs a package that is not installed."""
-
-
-def has_compiler() -> bool:
-    """Return True where kernels can be compiled here: llvmlite is installed."""
-    return not _missing(_FOR_KERNELS)
-
-
-def check_kernel_compiler() -> None:
-    """Raise MissingPackage where kernels cannot be compiled here."""
-    missing = _missing(_FOR_KERNELS)
-    if missing:
-        raise MissingPackage(f"compiling kernels needs {', '.join(missing)}: install shapevm[compile]")
-
-
-def check_compiler(is_torch: bool = True) -> None:
-    """Raise MissingPackage where models, of PyTorch's or without it, cannot be compiled here."""
-    missing = _missing(_FOR_MODELS if is_torch else _FOR_GRAPHS)
-    if missing:
-        raise MissingPackage(
-            f"compiling needs {', '.join(missing)}: install shapevm[compile]; running artifacts does not"
-        )
-
-
-def _missing(needed: Mapping[str, str]) -> list[str]:
-    return [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
-
-
-def open_store(target: str | None = None, is_host: bool = False) -> KernelStore:
-    """Return a store of compiled kernels with the cache that the settings say.
-
-    `target`: None for the setting's, and without one this machine's; `is_host`: the code must run on this
-    machine. Raises ArgumentError for an unknown target, TargetError on a CPU that no target is for.
-    """
-    from .jit.llvm.target import TARGETS, runs_here
-    from .jit.store import KernelStore
-    from .jit.tuning import FILE, TuningDatabase
-
-    wanted = target or settings.target or None
-    if wanted is not None and (not isinstance(wanted, str) or wanted not in TARGETS):
-        raise ArgumentError(f"target {wanted!r} is unknown; known are {', '.join(TARGETS)}")
-    if is_host and wanted is not None and not runs_here(wanted):
-        wanted = None
-    path = settings.cache_path()
-    cache = _cache(path) if path is not None else None
-    tuning = TuningDatabase(path / FILE) if path is not None else None
-    try:
-        return KernelStore(cache, wanted, tuning, is_measured=settings.measured_tiles)
-    except RuntimeError as error:
-        raise TargetError(str(error)) from None
-
-
-class StoreOnDemand:
-    """A store of compiled kernels that is opened by the first who needs it: importing the compiler takes
-    longer than loading most programs, and 50 MB. The settings are those of the thread that makes this
-    object. Safe to use from several threads."""
-
-    def __init__(self, open: Callable[[], KernelStore]) -> None:
-        self._open, self._settings = open, copy_context()
-        self._lock = ForkLock()
-        self.opened: KernelStore | None = None  # None: nobody has needed it
-
-    def get(self) -> KernelStore:
-        """Return the store. Raises what opening it raises."""
-        with self._lock:
-            if self.opened is None:
-                self.opened = self._settings.run(self._open)
-            return self.opened
-
-
-def _cache(path: Path) -> Cache:
-    """Return the cache at `path`, before the shared one if there is a setting for that."""
-    from .jit.object.cache import DiskCache
-    from .jit.object.shared_cache import LayeredCache, shared_cache
-
-    local = DiskCache(path, settings.cache_mib << 20)
-    if not settings.cache_url:
-        return local
-    try:
-        return LayeredCache(local, shared_cache(settings.cache_url, _fleet_secret()))
-    except ImportError as error:
-        raise MissingPackage(
-            f"cache_url {settings.cache_url!r} needs fsspec and its package for that protocol ({error}): "
-            "install shapevm[fleet]"
-        ) from None
-    except ValueError as error:
-        raise ArgumentError(f"cache_url {settings.cache_url!r} cannot be opened: {error}") from None
-
-
-def _fleet_secret() -> bytes:
-    """Return the shared cache's secret, b"" for none. Raises ArgumentError for a file that has none."""
-    place = settings.cache_secret_file
-    try:
-        secret = Path(place).expanduser().read_bytes().strip() if place else b""
-    except OSError as error:
-        reason = error.strerror or error
-        raise ArgumentError(f"cache_secret_file {place!r} cannot be read: {reason}") from None
-    if place and len(secret) < MIN_SECRET_BYTES:
-        raise ArgumentError(
-            f"cache_secret_file {place!r} has {len(secret)} bytes; give at least {MIN_SECRET_BYTES}"
-        )
-    return secret
-
-
-def generic_record(store: KernelStore, text: str, label: str, source: str = "") -> bytes:
-    """Return generic code for the spec `text` of an artifact's kernel.
-
-    Raises ArtifactError for a spec that is none, CompileError for one that no generator takes.
-    """
-    from .jit.spec_reader import from_json
-
-    spec = from_json(text)
-    try:
-        return store.record(spec, None)
-    except Error:
-        raise
-    except Exception as error:  # a spec from outside may be one that no compiler has written
-        raise CompileError(
-            f"kernel {label[:100]!r} cannot be compiled from its spec ({type(error).__name__}: "
-            f"{str(error)[:200]}); export the artifact again",
-            source=source,
-        ) from error
-
-
-def add_generic(machine: Machine, store: KernelStore, kernels: Sequence[int]) -> None:
-    """Compile generic code for these kernels, whose artifact has none for this CPU; raises as
-    `generic_record`."""
-    for index in kernels:
-        kernel = machine.kernels[index]
-        machine.install(index, generic_record(store, kernel.spec, kernel.label, kernel.source))
 
 
 class Budget:
@@ -206,7 +65,7 @@ class Budget:
         self.since = now
 
 
-class Specialiser:
+class RequestServer:
     """Answers what `machine` asks for on a thread of its own until it is stopped.
 
     `per_second`: see Budget. With a budget, code is compiled where its expected gain pays for it (see
@@ -233,7 +92,7 @@ class Specialiser:
             machine.set_price(kernel, unknown_price())
         machine.attach_compiler(True)
         self._start()
-        _SPECIALISERS.add(self)
+        _SERVERS.add(self)
 
     def _start(self) -> None:
         if self._budget.per_second is None:
@@ -442,7 +301,7 @@ class Specialiser:
 
 
 #: All that exist.
-_SPECIALISERS: weakref.WeakSet[Specialiser] = weakref.WeakSet()
+_SERVERS: weakref.WeakSet[RequestServer] = weakref.WeakSet()
 #: Compiles in the background for all of them.
 PROCESS = CompileProcess()
 #: Measures this machine's register tiles there.
@@ -454,8 +313,8 @@ _COMPILING = threading.Lock()
 @atexit.register
 def _close_all() -> None:
     """End all threads before LLVM's own data goes away with the process."""
-    for specialiser in list(_SPECIALISERS):
-        specialiser.close()
+    for server in list(_SERVERS):
+        server.close()
     PROCESS.close()
 
 
@@ -463,8 +322,8 @@ def _after_fork_in_child() -> None:
     _COMPILING.release()
     PROCESS.abandon()
     TILES.is_running = False
-    for specialiser in list(_SPECIALISERS):
-        specialiser.restart()
+    for server in list(_SERVERS):
+        server.restart()
 
 
 os.register_at_fork(

@@ -1,0 +1,96 @@
+"""What blocks that were imported apart leave is joined: one value for each that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.dims import DimExpr, symbols_of
+from ...ir.graph import Block, Node, Value
+from ...ir.sizes import sizes_named
+from .merging import Merger, Plan
+from .regions import Region, tensors_in
+from .values import Cell, Memory, Tensor, next_version
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+
+def merger_of(importer: ScriptImporter, regions: Sequence[Region]) -> Merger:
+    """Return a merger for what these regions yield."""
+    inside = {name for region in regions for name in _names(region.block)}
+    start = min(region.start for region in regions)
+    made = {value for region in regions for value in _values(region.block)}
+
+    def is_visible(dim: DimExpr) -> bool:
+        return not symbols_of(dim) & inside
+
+    def is_outer(x: Any) -> bool:
+        return x not in made if isinstance(x, Value) else x.birth < start
+
+    return Merger(importer.builder, importer.tensors, is_visible, is_outer)
+
+
+def _values(block: Block) -> Iterator[Value]:
+    yield from block.params
+    for node in block.nodes:
+        yield from node.results
+        for inner in node.regions:
+            yield from _values(inner)
+
+
+def _names(block: Block) -> Iterator[str]:
+    """Yield the names of sizes that are not known outside of a block."""
+    for value in _values(block):
+        if value.node is None or not _is_computed(value.node):
+            yield from sizes_named(value)
+
+
+def _is_computed(node: Node) -> bool:
+    """Return True for a size that is computed from others, which gives no name to a new one."""
+    if node.op == "size":
+        return True
+    types = [arg.type for arg in node.present]
+    return node.op.startswith("int_") and all(getattr(type, "expr", None) is not None for type in types)
+
+
+def all_values(
+    importer: ScriptImporter, regions: Sequence[Region], items: Sequence[Sequence[Any]]
+) -> dict[int, Value]:
+    """Return the values of all tensors in `items`, those that no region changed read here."""
+    values = {key: value for region in regions for key, value in region.values.items()}
+    for leaf in (leaf for item in items for x in item for leaf in tensors_in(x)):
+        if id(leaf) not in values:
+            values[id(leaf)] = importer.tensors.read(leaf)
+    return values
+
+
+def taken(
+    importer: ScriptImporter,
+    merger: Merger,
+    plans: Sequence[Plan],
+    items: Sequence[Sequence[Any]],
+    cells: Sequence[Cell],
+    results: Sequence[Value],
+) -> list[Any]:
+    """Return what a node's results stand for; the last of `plans` are of `cells`, which get them."""
+    rest = iter(results)
+    made = [merger.made(plan, rest) for plan in plans]
+    n = len(plans) - len(cells)
+    for x, found in zip(made[:n], items, strict=False):
+        share_memory(importer, x, found)
+    for cell, content in zip(cells, made[n:], strict=True):
+        importer.regions.note(cell)
+        cell.content = content
+        if isinstance(cell, Memory):
+            cell.version = next_version()
+    return made[:n]
+
+
+def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:
+    """A tensor that a branch or loop gives may be the memory of one from outside."""
+    if not isinstance(made, Tensor):
+        return
+    for each in found:
+        if isinstance(each, Tensor) and each.memory is not made.memory:
+            importer.tensors.share(made.memory, each.memory)

@@ -1,0 +1,161 @@
+"""Blocks that are imported apart, and imports for a trial: their end puts back what cells held before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...ir.graph import Block, Value, erase
+from .values import Cell, Maybe, Memory, Tensor, Variant, next_version
+
+if TYPE_CHECKING:
+    from .importer import ScriptImporter
+
+
+@dataclass(eq=False)
+class Region:
+    """A block that is imported apart. `start`: the birth of what is made in it; `before`: the contents of
+    cells that it changes; `after`: those it leaves; `results`; `values`: those of the results' tensors at
+    its end."""
+
+    block: Block
+    start: int
+    before: dict[Cell, Any] = field(default_factory=dict)
+    after: dict[Cell, Any] = field(default_factory=dict)
+    results: list[Any] = field(default_factory=list)
+    values: dict[int, Value] = field(default_factory=dict)
+
+
+class Regions:
+    """The blocks that are open while a program is imported."""
+
+    def __init__(self, importer: ScriptImporter) -> None:
+        self.importer, self.open = importer, list[Region]()
+        self.blocks = [importer.graph.body]
+
+    def note(self, cell: Cell) -> None:
+        """Keep what a cell holds before it changes."""
+        for region in self.open:
+            if cell.birth < region.start:
+                region.before.setdefault(cell, _state(cell))
+
+    def is_open(self, block: Block) -> bool:
+        """Return True where what a block makes may be used now."""
+        return block in self.blocks
+
+    @contextmanager
+    def region(self, params: Sequence[Value] = ()) -> Iterator[Region]:
+        """Import into a new block; what cells held before is put back at its end."""
+        b = self.importer.builder
+        region = Region(Block(params=list(params)), next_version())
+        outer, places, generator = b.block, dict(b.places), b.generator
+        b.block, b.places, b.generator = region.block, dict(places), None
+        self.open.append(region)
+        self.blocks.append(region.block)
+        try:
+            yield region
+            self._finish(region)
+        finally:
+            self.open.pop()
+            self.blocks.pop()
+            b.block, b.places, b.generator = outer, places, generator
+            for cell, state in region.before.items():
+                if cell not in region.after:
+                    region.after[cell] = cell.content
+                restore(cell, state)
+
+    def _finish(self, region: Region) -> None:
+        region.after = {cell: cell.content for cell in region.before}
+        for x in (*region.results, *region.after.values()):
+            for leaf in tensors_in(x):
+                region.values[id(leaf)] = self.importer.tensors.read(leaf)
+
+    @contextmanager
+    def again_in(self, region: Region) -> Iterator[None]:
+        """Append more to a region's block."""
+        b = self.importer.builder
+        outer, b.block = b.block, region.block
+        self.blocks.append(region.block)
+        try:
+            yield
+        finally:
+            self.blocks.pop()
+            b.block = outer
+
+
+def _state(cell: Cell) -> tuple[Any, int]:
+    content = list(cell.content) if isinstance(cell.content, list) else cell.content
+    content = dict(content) if isinstance(content, dict) else content
+    return content, getattr(cell, "version", 0)
+
+
+def restore(cell: Cell, state: tuple[Any, int]) -> None:
+    """Put back what a cell held."""
+    cell.content, version = state
+    if isinstance(cell, Memory):
+        cell.version = version
+
+
+def tensors_in(x: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a value."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, tuple | list):
+        for item in x:
+            yield from tensors_in(item)
+    elif isinstance(x, dict):
+        yield from tensors_in(list(x.values()))
+    elif isinstance(x, Cell):
+        yield from tensors_in(x.content)
+    elif isinstance(x, Maybe):
+        yield from tensors_in(x.value)
+    elif isinstance(x, Variant):
+        yield from tensors_in((x.one, x.other))
+
+
+# Trials ---------------------------------------------------------------------------------------------
+
+
+class Trial:
+    """What is imported within it is taken back at its end, unless `keep` is called."""
+
+    def __init__(self, importer: ScriptImporter) -> None:
+        b = importer.builder
+        self.importer, self.block, self.n_nodes = importer, b.block, len(b.block.nodes)
+        self.places, self.generator = dict(b.places), b.generator
+        self.region = Region(b.block, next_version())
+        self.n_stale = len(importer.tensors.went_stale)
+        self.is_kept = False
+
+    def keep(self) -> None:
+        """Take nothing back."""
+        self.is_kept = True
+
+    def end(self) -> None:
+        """Take back what was imported."""
+        if self.is_kept:
+            return
+        b, went_stale = self.importer.builder, self.importer.tensors.went_stale
+        for cell, state in self.region.before.items():
+            restore(cell, state)
+        while len(went_stale) > self.n_stale:
+            went_stale.pop().stale = ""
+        b.places, b.generator = self.places, self.generator
+        kept = self.importer.constant_nodes
+        for node in reversed(self.block.nodes[self.n_nodes :]):
+            if node not in kept:
+                erase(self.block, node)
+
+
+@contextmanager
+def trial(importer: ScriptImporter) -> Iterator[Trial]:
+    """Import for a trial."""
+    made = Trial(importer)
+    importer.regions.open.append(made.region)
+    try:
+        yield made
+    finally:
+        importer.regions.open.remove(made.region)
+        made.end()
