@@ -137,6 +137,23 @@ def _rolled(b: Builder, x: Value, axis: int, shift: DimExpr) -> Value:
     return B.concat(b, [B.take(b, x, axis, rest, first), B.take(b, x, axis, 0, rest)], axis)
 
 
+def diff(
+    b: Builder, x: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
+) -> Value:
+    """The difference of each element to the one before it along an axis, `n` times over."""
+    given = [each for each in (prepend, x, append) if each is not None]
+    x = cat(b, given, dim) if len(given) > 1 else x
+    axis = B.axis_of("diff", dim, len(B.shape_of(x)))
+    op = "xor" if B.dtype_of(x) == "bool" else "sub"
+    for _ in range(n):
+        size = B.shape_of(x)[axis]
+        low, _ = B.bounds_of(b, size)
+        length = simplify(size - 1 if low else sympy.Max(size - 1, 0))
+        start = simplify(size - length)
+        x = B.pointwise(b, op, B.take(b, x, axis, start, length), B.take(b, x, axis, 0, length))
+    return x
+
+
 def slice_scatter(
     b: Builder,
     x: Value,
@@ -270,6 +287,7 @@ def _repeated(b: Builder, x: Value, axis: int, times: DimExpr) -> Value:
 COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.cat.default", "aten.concat.default"), cat),
     Composite(("aten.stack.default",), stack),
+    Composite(("aten.diff.default",), diff),
     Composite(("aten.constant_pad_nd.default",), constant_pad),
     Composite(("aten.roll.default",), roll),
     Composite(("aten.slice_scatter.default",), slice_scatter),

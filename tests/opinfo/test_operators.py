@@ -23,9 +23,9 @@ NATIVE = (
     ("f32", "slice_scatter select_scatter tensor_split masked_select"),
     ("f64", "i0 special.i1e special.erfcx special.log_ndtr special.ndtri logaddexp"),
     ("bf16", "mul sigmoid reciprocal trunc frac sign clamp lerp"),
-    ("i64", "sub floor_divide gcd lcm bitwise_left_shift abs pow full_like arange"),
+    ("i64", "sub floor_divide gcd lcm bitwise_left_shift abs pow full_like arange diff"),
     ("i8", "bitwise_and bitwise_not lt div.floor_rounding true_divide clamp"),
-    ("bool", "logical_and logical_not bitwise_or eq add where"),
+    ("bool", "logical_and logical_not bitwise_or eq add where diff"),
 )
 
 
