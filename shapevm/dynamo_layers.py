@@ -25,7 +25,8 @@ from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariab
 from torch.nn.utils.rnn import PackedSequence
 
 from . import dynamo_packed
-from .compiler.frontends.recurrent import KINDS, layers
+from .compiler.frontends.recurrent import KINDS
+from .compiler.frontends.recurrent_operators import layers
 
 _LOG = logging.getLogger("shapevm")
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .packed import PACK, PAD
-from .recurrent import last_states
+from .recurrent_operators import last_states
 
 _VF: Any = torch._VF
 
