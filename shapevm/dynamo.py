@@ -37,6 +37,7 @@ from torch._guards import TracingContext
 
 from . import torch_profiler
 from .build import build_program, rounding_of, run_passes
+from .collector import paused
 from .compiler.frontends.decompositions import instead_of_torch_own
 from .compiler.frontends.exported_program import decomposition_table
 from .compiler.frontends.fx import GraphModuleImporter
@@ -101,7 +102,7 @@ def backend(
         inference_compiler=partial(_compile, options=made, is_inference=True),
         decompositions=dict(decomposition_table().items()),
     )
-    with instead_of_torch_own():
+    with instead_of_torch_own(), paused():
         return compiler(module, inputs)
 
 
@@ -236,7 +237,7 @@ class CompiledGraph:
 
     def _compile(self, args: Sequence[Any]) -> Version:
         """Return the program for these weights."""
-        with self._lock:
+        with self._lock, paused():
             version, key = self._version, self._key(args)
             if version is not None and version.fits(key):
                 return version  # another thread was here
