@@ -1,4 +1,5 @@
-"""What `shapevm.compile` takes against `torch.export.export` alone, the kernel cache empty and full.
+"""What `shapevm.compile` takes against `torch.export.export` alone, the kernel cache empty and full; and the
+first call under torch.compile of each of its backends.
 
 Every run is a fresh process that has imported torch and shapevm and made the model: what a library imports at
 its first use counts. `python benchmarks/compiling.py MODEL CONTESTANT` is one such run, for profilers too.
@@ -25,8 +26,9 @@ import shapevm
 
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("examples", "tests")]
 
-ROUNDS = 1 if SHORT else 5
+ROUNDS = 1 if SHORT else 3
 COLD, WARM = "at most 1.5x", "at most 1.1x"
+BACKENDS = ("shapevm", "aot_eager", "eager")  # of torch.compile; aot_eager: PyTorch's share of shapevm's work
 COMPILED = ("cold", "warm")  # the kernel cache's state
 
 
@@ -64,10 +66,23 @@ def gpt2() -> Case:
     return Case(model, {"input_ids": torch.randint(0, 50000, (2, 19))}, {"input_ids": {0: batch, 1: length}})
 
 
+def t5() -> Case:
+    """A transformer of T5-small's sizes with random weights."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    model = T5ForConditionalGeneration(T5Config(use_cache=False)).eval()
+    ids = torch.randint(0, 30000, (2, 19))
+    return Case(model, {"input_ids": ids, "decoder_input_ids": ids[:, :7]}, {})
+
+
 CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     "minilm": ("MiniLM-L6", minilm),
     "resnet50": ("ResNet-50", resnet50),
     "gpt2": ("GPT-2's sizes, random weights", gpt2),
+}
+GRAPHS: dict[str, tuple[str, Callable[[], Case]]] = {
+    "minilm": ("MiniLM-L6", minilm),
+    "t5": ("T5-small's sizes, random weights", t5),
 }
 
 
@@ -85,11 +100,23 @@ def compile_case(case: Case) -> int:
     return exe.stats().compiled
 
 
+def call_first(case: Case, backend: str) -> None:
+    """Call the model under torch.compile for the first time, with sizes that may vary."""
+    model = torch.compile(case.model, backend=backend, dynamic=True)
+    with torch.no_grad():
+        model(**case.kwargs)
+
+
 def timed(name: str, contestant: str) -> dict[str, float]:
     """Run one contestant in this process and return its seconds."""
-    case = CASES[name][1]()
-    start = time.perf_counter()
-    n_compiled = compile_case(case) if contestant == "compile" else export(case) or 0
+    case = (CASES | GRAPHS)[name][1]()
+    start, n_compiled = time.perf_counter(), 0
+    if contestant == "export":
+        export(case)
+    elif contestant == "compile":
+        n_compiled = compile_case(case)
+    else:
+        call_first(case, contestant)
     return {"seconds": time.perf_counter() - start, "compiled": n_compiled}
 
 
@@ -133,7 +160,19 @@ def figures() -> list[Figure]:
                 text = f"{median(times[state]):.2f}, {median(times['export']):.2f}: {ratio:.2f}x"
                 what = f"{title}, {state} cache: shapevm.compile, torch.export (s)"
                 found.append(Figure(what, text, goal))
+        child("minilm", "shapevm", Path(folder) / "graphs")  # modules become bytecode
+        found += [first_call(name, Path(folder)) for name in GRAPHS]
     return found
+
+
+def first_call(name: str, folder: Path) -> Figure:
+    """Return the seconds of the first call under torch.compile, the kernel cache empty, by backend."""
+    shutil.rmtree(folder / "graphs", ignore_errors=True)
+    times = {backend: child(name, backend, folder / "graphs")["seconds"] for backend in BACKENDS}
+    text = f"{', '.join(f'{seconds:.1f}' for seconds in times.values())}"
+    text += f": {times['shapevm'] / times['aot_eager']:.2f}x"
+    what = f"{GRAPHS[name][0]}, cold cache: first call under torch.compile, {', '.join(BACKENDS)} (s)"
+    return Figure(what, text, "at most 1.1x aot_eager")
 
 
 if __name__ == "__main__":
