@@ -122,15 +122,17 @@ def compile(
 
         check_compiler()
         from .build import build, open_source, silent, small_sizes_check
+        from .early_processes import started_early
         from .limits import check_strategy
         from .opening import executable_of
         from .options import check_options
 
         strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
         stores = list(map(open_store, options.targets))
-        source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
-        program = build(source, stores, options, notify, is_portable)
+        with started_early(stores[0]):
+            source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
+            program = build(source, stores, options, notify, is_portable)
         check = small_sizes_check(source, options, notify)
         return executable_of(program, strategy, stores, check, is_portable)
 

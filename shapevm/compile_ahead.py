@@ -6,7 +6,6 @@ the store until it is asked for; what goes wrong here is left to whoever asks.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,14 +13,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .compile_process import CompileProcess
-from .settings import settings
+from .early_processes import n_compile_processes, process_for
 
 if TYPE_CHECKING:
     from .jit.spec import KernelSpec
     from .jit.store import KernelStore
     from .vm.program import KernelKey
 
-MIN_KERNELS = 6  # for each process: starting one takes as long as compiling three
+MIN_KERNELS = 4  # for each process: starting one takes as long as compiling three
 
 Task = tuple["KernelSpec", "KernelKey", str]  # a kernel, its sizes or ranges (None: any), the target
 
@@ -36,14 +35,14 @@ def compile_ahead(
     have to be compiled. `notify(done, total)` is called by this thread, now and then. `is_portable`: see
     `KernelStore.generic`."""
     tasks = [task for task in _tasks(store, wanted, is_portable) if not _is_cached(store, *task)]
-    n_processes = min(_n_cpus(), len(tasks) // MIN_KERNELS)
+    n_processes = min(n_compile_processes(), len(tasks) // MIN_KERNELS)
     if n_processes < 2:
         return
     shares = _Shares(tasks, n_processes)
-    processes = [CompileProcess(is_background=False) for _ in range(n_processes - 1)]
+    processes: list[CompileProcess] = []
     threads = [
-        threading.Thread(target=_serve, args=(process, store, shares, index), daemon=True)
-        for index, process in enumerate(processes, 1)
+        threading.Thread(target=_serve, args=(processes, store, shares, index), daemon=True)
+        for index in range(1, n_processes)
     ]
     try:
         for thread in threads:
@@ -116,12 +115,10 @@ def _parts_of(task: Task) -> tuple[str, str]:
     return spec.family, target
 
 
-def _n_cpus() -> int:
-    return settings.compile_processes or len(os.sched_getaffinity(0))
-
-
-def _serve(process: CompileProcess, store: KernelStore, shares: _Shares, index: int) -> None:
-    """Have a process compile its share, until nothing is left or the process has ended."""
+def _serve(processes: list[CompileProcess], store: KernelStore, shares: _Shares, index: int) -> None:
+    """Have a process, which `processes` gets, compile its share, until nothing is left or it has ended."""
+    process = process_for(store)
+    processes.append(process)
     while (task := shares.take(index)) is not None:
         spec, dims, target = task
         answer = process.run(store.job(spec, dims, b"", target))

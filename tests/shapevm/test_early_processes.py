@@ -1,0 +1,80 @@
+"""Processes that are started before it is known what a model needs: once a cache, and they end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from shapevm.jit.families.matmul.usual import usual_products
+from shapevm.jit.spec import to_json
+
+import shapevm
+from shapevm.compile_process import CompileProcess
+
+USUAL = [to_json(spec) for spec in usual_products()]
+X = torch.ones(3, 24)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
+    """What processes are given, all of which must have ended, with a cache that is new."""
+    found: list[Any] = []
+    made: list[CompileProcess] = []
+    run = CompileProcess.run
+
+    def noted(self: CompileProcess, job: Any) -> Any:
+        made.append(self)
+        found.append(job)
+        return run(self, job)
+
+    monkeypatch.setattr(CompileProcess, "run", noted)
+    with shapevm.settings.scope(cache=True, cache_dir=str(tmp_path), compile_processes=2):
+        yield found
+    assert all(process.pid is None for process in made)
+
+
+def compiled(model: torch.nn.Module) -> shapevm.Executable:
+    rows = torch.export.Dim("rows", min=1, max=64)
+    return shapevm.compile(model.eval(), (X,), dynamic_shapes=({0: rows},), strategy="generic")
+
+
+def specs(jobs: list[Any]) -> list[str]:
+    return [job.spec for job in jobs]
+
+
+def test_usual_parts_are_compiled_once_for_each_cache(jobs: list[Any]) -> None:
+    model = torch.nn.Linear(24, 8)
+    assert torch.allclose(compiled(model)(X), model(X), atol=1e-6)
+    assert specs(jobs) and specs(jobs) == USUAL[: len(jobs)]
+    jobs.clear()
+    compiled(torch.nn.Linear(24, 9))
+    assert not jobs
+
+
+def test_one_process_alone_starts_no_other(jobs: list[Any]) -> None:
+    with shapevm.settings.scope(compile_processes=1):
+        compiled(torch.nn.Linear(24, 8))
+    with shapevm.settings.scope(cache=False):
+        compiled(torch.nn.Linear(24, 8))
+    assert not jobs
+
+
+def test_the_process_is_the_first_that_compiles(jobs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    start = CompileProcess._start
+    monkeypatch.setattr(CompileProcess, "_start", lambda self: started.append(self) or start(self))
+    layers = [torch.nn.Linear(24 + 3 * i, 27 + 3 * i) for i in range(9)]
+    compiled(torch.nn.Sequential(*(each for layer in layers for each in (layer, torch.nn.Softmax(-1)))))
+    assert len(started) == 1 and set(specs(jobs)) - set(USUAL)
+
+
+class Refused(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_it_ends_where_the_export_is_refused(jobs: list[Any]) -> None:
+    with pytest.raises(shapevm.UnsupportedOp):
+        compiled(Refused())
+    assert specs(jobs) == USUAL[: len(jobs)]
