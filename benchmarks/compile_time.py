@@ -53,7 +53,7 @@ def kernel_seconds(sizes: list[dict[str, int]]) -> list[float]:
     with torch.no_grad():
         graph = import_model(load_bert(), (), example_inputs(), dynamic_shapes())
     run_passes(graph)
-    store, exact = open_store(), exact_dims(graph, sizes)
+    store, exact = open_store(), exact_dims([graph], sizes)
     for spec in exact:
         store.generic(spec)
     store.stats.seconds.clear()
