@@ -31,7 +31,7 @@ def _generate(
     spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None
 ) -> tuple[Function, Generated]:
     row = find_target(target)
-    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension, row.dot)
+    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension, row.dot, row.pairs)
     f.pool = None if dims is None else {}
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec, sizes, schedule)

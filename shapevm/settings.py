@@ -66,6 +66,7 @@ STRATEGIES = tuple(CODES["strategy"])
 #: Those of `jit.llvm.target`, which needs a compiler's packages.
 TARGETS = (
     "x86-64-v4-amx",
+    "x86-64-v4-bf16",
     "x86-64-v4-vnni",
     "x86-64-v4",
     "x86-64-v3-vnni",

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import sympy
 
 from ...jit.families.conv import depthwise, winograd
-from ...jit.families.conv.conv import pack_groups, pack_quad_groups
+from ...jit.families.conv.conv import pack_groups, pack_groups_together
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
-from ...jit.families.matmul.problem import GROUPED_LAYOUTS
+from ...jit.families.matmul.problem import GROUPED_LAYOUTS, PAIRS_LAYOUT, QUADS_LAYOUT
 from ...jit.families.matmul.spec import ProductSpec
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer
@@ -171,6 +172,6 @@ def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
 #: How weights are packed, each group of columns by itself, by layout.
 _PACK: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "panels": _in_panels,
-    "quads": pack_quad_groups,
+    **{layout: partial(pack_groups_together, layout=layout) for layout in (QUADS_LAYOUT, PAIRS_LAYOUT)},
     LAYOUT: lambda weight, groups: winograd.pack(weight),
 }

@@ -122,11 +122,12 @@ _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 class Machine(NamedTuple):
     """What generators know of a target: the bytes of all its vector registers together, its extension, and
-    the feature that multiplies bytes (see `Target`)."""
+    the features that multiply bytes and bf16 (see `Target`)."""
 
     register_bytes: int
     extension: str
     dot: str
+    pairs: str
 
 
 class Function:
@@ -134,8 +135,9 @@ class Function:
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `extension`, `dot`: of the target (see `Target`). `pool`: what the function loads from
-    a table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it has no table.
+    registers together. `extension`, `dot`, `pairs`: of the target (see `Target`). `pool`: what the function
+    loads from a table instead of holding it (see `jit.llvm.constant_pool`), in the table's order; None: it
+    has no table.
     `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
@@ -146,9 +148,10 @@ class Function:
         register_bytes: int = 2048,
         extension: str = "",
         dot: str = "",
+        pairs: str = "",
     ) -> None:
         self.name = name
-        self.machine = Machine(register_bytes, extension, dot)
+        self.machine = Machine(register_bytes, extension, dot, pairs)
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
@@ -174,6 +177,11 @@ class Function:
     def dot(self) -> str:
         """The feature by which the target multiplies bytes, "" for none (see `Target`)."""
         return self.machine.dot
+
+    @property
+    def pairs(self) -> str:
+        """The feature by which the target multiplies bf16, "" for none (see `Target`)."""
+        return self.machine.pairs
 
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""

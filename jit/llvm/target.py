@@ -19,11 +19,13 @@ ARM_LINUX = "aarch64-unknown-linux-gnu"
 X86_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 X86_V4 = (*X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 X86_VNNI = (*X86_V4, "avx512vnni")
-X86_AMX = (*X86_VNNI, "amx-tile", "amx-bf16", "amx-int8")
+X86_BF16 = (*X86_VNNI, "avx512bf16")
+X86_AMX = (*X86_BF16, "amx-tile", "amx-bf16", "amx-int8")
 ARM_DOT = ("neon", "dotprod")
 ARM_I8MM = (*ARM_DOT, "i8mm")
 VNNI_FEATURES = "-prefer-256-bit,+avx512vnni"
-AMX_FEATURES = f"{VNNI_FEATURES},+amx-tile,+amx-bf16,+amx-int8"
+BF16_FEATURES = f"{VNNI_FEATURES},+avx512bf16"
+AMX_FEATURES = f"{BF16_FEATURES},+amx-tile,+amx-bf16,+amx-int8"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Target:
 
     `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
     `extension`: what it adds to its `base`, whose code is as good for kernels that make no use of that: "amx"
-    (tiles), "dot" (products of bytes). `dot`: the feature that multiplies bytes, a key of `byte_dots.DOTS`.
+    (tiles), "dot" (products of bytes), "pairs" (of bf16). `dot`: the feature that multiplies bytes, a key of
+    `byte_dots.DOTS`; `pairs`: the one that multiplies bf16, a key of `pair_dots.DOTS`.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Target:
     base: str = ""
     extension: str = ""
     dot: str = ""
+    pairs: str = ""
 
     @property
     def attributes(self) -> str:
@@ -73,9 +77,23 @@ TARGETS: dict[str, Target] = {
             X86_AMX,
             64,
             32,
-            "x86-64-v4-vnni",
+            "x86-64-v4-bf16",
             "amx",
             "avx512vnni",
+            "avx512bf16",
+        ),
+        Target(
+            "x86-64-v4-bf16",
+            X86_LINUX,
+            "x86-64-v4",
+            BF16_FEATURES,
+            X86_BF16,
+            64,
+            32,
+            "x86-64-v4-vnni",
+            "pairs",
+            "avx512vnni",
+            "avx512bf16",
         ),
         Target(
             "x86-64-v4-vnni",

@@ -24,12 +24,14 @@ static int32_t rank_x86_v4(void) { return cpu_features() & CPU_V4 ? 5 : 0; }
 
 static int32_t rank_x86_vnni(void) { return cpu_features() & CPU_VNNI ? 6 : 0; }
 
+static int32_t rank_x86_bf16(void) { return cpu_features() & CPU_BF16 ? 7 : 0; }
+
 /* AMX tiles, if Linux lets this process use them: asking twice is fine. */
 static int32_t rank_x86_amx(void) {
 #if defined(__x86_64__) && defined(__linux__)
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
   if (!(cpu_features() & CPU_AMX)) return 0;
-  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 7 : 0;
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 ? 8 : 0;
 #else
   return 0;
 #endif
@@ -50,10 +52,15 @@ static int32_t rank_i8mm(void) { return cpu_features() & CPU_I8MM ? 3 : 0; }
 static const struct target {
   const char *name;
   int32_t (*rank)(void);
-} TARGETS[] = {{"x86-64-v4-amx", rank_x86_amx},   {"x86-64-v4-vnni", rank_x86_vnni},
-               {"x86-64-v4", rank_x86_v4},        {"x86-64-v3-vnni", rank_x86_v3_vnni},
-               {"x86-64-v3", rank_x86_v3},        {"aarch64-i8mm", rank_i8mm},
-               {"aarch64-dotprod", rank_dotprod}, {"aarch64", rank_aarch64}};
+} TARGETS[] = {{"x86-64-v4-amx", rank_x86_amx},
+               {"x86-64-v4-bf16", rank_x86_bf16},
+               {"x86-64-v4-vnni", rank_x86_vnni},
+               {"x86-64-v4", rank_x86_v4},
+               {"x86-64-v3-vnni", rank_x86_v3_vnni},
+               {"x86-64-v3", rank_x86_v3},
+               {"aarch64-i8mm", rank_i8mm},
+               {"aarch64-dotprod", rank_dotprod},
+               {"aarch64", rank_aarch64}};
 
 enum { N_TARGETS = sizeof TARGETS / sizeof *TARGETS };
 

@@ -62,7 +62,7 @@ def test_the_choices_are_what_the_stages_know():
     [
         ({"targt": None}, "option 'targt' is unknown; did you mean target?"),
         ({"jit": "sync"}, "option 'jit' is unknown; known are sizes, buckets, target, fallback"),
-        ({"target": "z80"}, "target 'z80' is unknown; known are x86-64-v4-amx, x86-64-v4-vnni"),
+        ({"target": "z80"}, "target 'z80' is unknown; known are x86-64-v4-amx, x86-64-v4-bf16"),
         ({"weights": "int3"}, "weights 'int3' is unknown; known are f32, bf16, f16"),
         ({"fallback": None}, "fallback None is unknown; known are torch, error"),
         ({"random": ["torch"]}, "random ['torch'] is unknown; known are native, torch"),

@@ -80,8 +80,8 @@ def test_a_scope_is_its_threads_own():
         ({"plans": 5, "verify": None}, "verify=None must be 0 or 1"),
         (
             {"target": 5},
-            "target=5 must be one of nothing, x86-64-v4-amx, x86-64-v4-vnni, x86-64-v4, x86-64-v3-vnni, "
-            "x86-64-v3, aarch64-i8mm, aarch64-dotprod, aarch64",
+            "target=5 must be one of nothing, x86-64-v4-amx, x86-64-v4-bf16, x86-64-v4-vnni, x86-64-v4, "
+            "x86-64-v3-vnni, x86-64-v3, aarch64-i8mm, aarch64-dotprod, aarch64",
         ),
     ],
 )

@@ -22,5 +22,6 @@ def test_host_target() -> None:
         "x86-64-v4": V4,
         "x86-64-v4-vnni": V4 | {"avx512_vnni"},
     }
-    wanted["x86-64-v4-amx"] = wanted["x86-64-v4-vnni"] | {"amx_tile", "amx_bf16", "amx_int8"}
+    wanted["x86-64-v4-bf16"] = wanted["x86-64-v4-vnni"] | {"avx512_bf16"}
+    wanted["x86-64-v4-amx"] = wanted["x86-64-v4-bf16"] | {"amx_tile", "amx_bf16", "amx_int8"}
     assert host_target() == next((name for name in reversed(wanted) if wanted[name] <= flags), "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 
 import numpy as np
@@ -21,9 +21,9 @@ from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.arithmetic import F32
-from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_quads
+from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_together
 from ..matmul.microkernel import SCHEDULES, Schedule
-from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES, Problem, may_use_tiles, problem_of
+from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Pieces, RowTiles
 from . import depthwise, padded, planes, winograd
@@ -40,9 +40,10 @@ def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
     return _of_groups(pack_panels, weight, groups)
 
 
-def pack_quad_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Return a [K, N] weight as `pack_quads` does, each group's columns by themselves, one after another."""
-    return _of_groups(pack_quads, weight, groups)
+def pack_groups_together(weight: np.ndarray, groups: int, layout: str) -> np.ndarray:
+    """Return a [K, N] weight as `pack_together` does, each group's columns by themselves, one after
+    another."""
+    return _of_groups(partial(pack_together, layout=layout), weight, groups)
 
 
 def _of_groups(pack: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, groups: int) -> np.ndarray:
@@ -102,9 +103,12 @@ def _check_window(spec: Conv) -> None:
     if {len(axis) for axis in axes} != {len(spec.buffers[given.a].shape) - 2}:
         raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
     channels = spec.buffers[given.a].shape[-1]
-    is_quads = given.b_layout == QUADS_LAYOUT
-    if is_quads and not (isinstance(channels, int) and channels % (STEP_BYTES * groups) == 0):
-        raise ValueError(f"conv kernel: {channels} channels in {groups} groups of bytes; each takes fours")
+    together = TOGETHER.get(given.b_layout, 1)
+    if together > 1 and not (isinstance(channels, int) and channels % (together * groups) == 0):
+        raise ValueError(
+            f"conv kernel: {channels} channels in {groups} groups; {given.b_layout} take multiples of "
+            f"{together} in each"
+        )
     if groups < 1 or (groups > 1 and not (isinstance(given.n, int) and given.n % groups == 0)):
         raise ValueError(f"conv kernel: {given.n} output channels do not divide into {groups} groups")
 
@@ -112,7 +116,7 @@ def _check_window(spec: Conv) -> None:
 def piece_of(spec: Conv) -> int:
     """Return the steps under each tap where the spec knows them, else 0: its sums are cut between taps."""
     channels = spec.buffers[spec.product.a].shape[-1]
-    step = STEP_BYTES if spec.product.b_layout == QUADS_LAYOUT else 1
+    step = TOGETHER.get(spec.product.b_layout, 1)
     return channels // spec.window.groups // step if isinstance(channels, int) else 0
 
 
@@ -121,7 +125,7 @@ def product_of(f: Function, spec: Conv, problem: Problem) -> Product:
     emission = Emission.open(f, problem)
     place, image = emission.scratch.behind_copy(f, problem), emission.bodies.addresses[spec.product.a]
     geometry = geometry_of(f, spec, problem.sizes)
-    if problem.has_tiles and problem.is_quads and padded.fits(geometry):
+    if problem.has_tiles and problem.has_dots and padded.fits(geometry, is_exact=not problem.is_pairs):
         f.takes("padded")
         return Product.of(emission, padded.Padded(f, problem, geometry, image, place))
     if problem.pieces.taps:

@@ -66,8 +66,9 @@ class Lines(NamedTuple):
         return lines * self.pitch / (self.down * self.along * n_images)
 
 
-def fits(geometry: Geometry) -> bool:
-    """Whether rows are read so."""
+def fits(geometry: Geometry, is_exact: bool) -> bool:
+    """Whether rows are read so. Sums that are not exact keep the order that they have in patches, of whole
+    tiles."""
     window, lines = flat(geometry.window), Lines.of(geometry)
     if lines is None or window.groups > 1 or prod(window.kernel) == 1:
         return False
@@ -75,7 +76,7 @@ def fits(geometry: Geometry) -> bool:
         return False
     if not isinstance(geometry.n_images, int) or lines.waste(max(geometry.n_images, 1)) > MAX_WASTE:
         return False
-    return set(window.expansion) == {1} and _step(window, lines) >= MIN_STEP
+    return set(window.expansion) == {1} and _step(window, lines) >= (MIN_STEP if is_exact else STEP)
 
 
 def _run(window: Window, lines: Lines) -> int:

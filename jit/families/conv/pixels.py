@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int
-from ..matmul.problem import QUADS_LAYOUT, STEP_BYTES
+from ..matmul.problem import TOGETHER
 from .spec import Conv, Window
 
 AXES = 2  # of an image, at most
@@ -26,8 +26,8 @@ class Sides(NamedTuple):
 @dataclass(frozen=True)
 class Geometry:
     """`n_images` images of `extent` pixels and `channels`, `width` of them in a group; `out` pixels of
-    outputs each. All outputs together are the rows of a product, `batch` x `m`. Bytes count by fours, as
-    products multiply them."""
+    outputs each. All outputs together are the rows of a product, `batch` x `m`. Narrow channels count by as
+    many as a step multiplies."""
 
     window: Window
     n_images: Int
@@ -57,8 +57,7 @@ def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
     given = spec.product
     n_images, *extent = (resolve(size, sizes) for size in spec.buffers[given.a].shape)
     channels = extent.pop(0 if spec.planes else -1)
-    if given.b_layout == QUADS_LAYOUT:
-        channels = f.udiv(channels, STEP_BYTES)
+    channels = f.udiv(channels, TOGETHER.get(given.b_layout, 1))
     width = f.udiv(channels, spec.window.groups)
     out = [resolve(size, sizes) for size in spec.window.out]
     batch = [resolve(size, sizes) for size in given.batch]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..matmul.problem import QUADS_LAYOUT
+from ..matmul.problem import TOGETHER
 from .spec import Window
 from .winograd_points import LAYOUT, TAPS
 
@@ -45,7 +45,7 @@ def group_columns(weights: np.ndarray, layout: str, groups: int, n: int) -> np.n
         return by_tap.reshape(columns.shape)
     if layout == "rows":
         return weights.reshape(len(weights), groups, n).transpose(1, 0, 2)
-    if layout == QUADS_LAYOUT:
+    if layout in TOGETHER:
         n_panels, steps, width, each = weights.shape
         weights = weights.swapaxes(2, 3).reshape(n_panels, steps * each, width)
     panels, k, width = weights.shape

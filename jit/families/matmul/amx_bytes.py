@@ -1,4 +1,6 @@
-"""Products of bytes on AMX tiles: u8 by i8 in i32, exact, so rows, columns and steps may be cut in any way.
+"""Products of narrow operands on AMX tiles, four bytes of a row at a step: u8 by i8 in i32, exact, so rows,
+columns and steps may be cut in any way; bf16 by bf16 in f32, in the order of the instruction: of each STEP
+steps the odd and the even products by themselves, then both are added to the sum.
 
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums. A step of the tiles is STEP of the product's,
 64 bytes of a row. B's panels lie as tiles want them and are read where they are. A block of A's rows is
@@ -19,7 +21,7 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import prefetch, unread
 from ...loops.bodies import LANES, tail_mask
 from .amx import GROUP, Enough, tile_number
-from .arithmetic import VECTOR
+from .arithmetic import PAIRS, QUADS, VECTOR
 from .microkernel import PANEL, load
 
 STEP = 16  # steps of the product, of 4 bytes, in one of the tiles
@@ -30,6 +32,7 @@ ENOUGH_OF_GROUPS = Enough(16, STEP // 2)  # the same where groups of steps have 
 BLOCK = GROUP * STEP * 4  # bytes of a step of GROUP rows
 ROW_BYTES = 4 * PANEL  # of a panel, and of a row of sums
 MAX_CHUNK = 8  # steps of the tiles
+DOTS = {QUADS: "tdpbusd", PAIRS: "tdpbf16ps"}  # by what is multiplied
 ROWS_BYTES = 1024 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 
 
@@ -78,13 +81,14 @@ def add(
     k: int,
     sums: Value,
     group: Value,
+    dtype: str,
 ) -> None:
     """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows, which
-    lie as `lie` says."""
+    lie as `lie` says. `dtype`: what is multiplied, QUADS or PAIRS."""
     arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - lie.length), sums, group]
     if lie.offsets is not None:
         arguments.append(lie.offsets)
-    f.call_part(f"add_bytes_{halves}", lambda g: _define_add(g, halves, lie), *arguments)
+    f.call_part(f"add_{dtype}_{halves}", lambda g: _define_add(g, halves, lie, DOTS[dtype]), *arguments)
 
 
 def _define_copy(g: Function) -> None:
@@ -107,11 +111,11 @@ def _define_copy(g: Function) -> None:
             value = load(g, g.at(line, "float", g.sub(k, STEP)), new)
             g.store(value, place(row.index, last.index), align=64)
     zero = Value(VECTOR, "zeroinitializer")
-    with g.loop(rows, g.mul(g.ceildiv(rows, GROUP), GROUP)) as missing, g.loop(0, n_steps) as at:
+    with g.loop(rows, g.mul(g.ceildiv(rows, HALF), HALF)) as missing, g.loop(0, n_steps) as at:
         g.store(zero, place(missing.index, at.index), align=64)
 
 
-def _define_add(g: Function, halves: int, lie: Rows) -> None:
+def _define_add(g: Function, halves: int, lie: Rows, dot: str) -> None:
     rows, b, first, end, last, sums, group, *offsets = g.params
     numbers = range(2 * halves)
     places = [g.at(sums, "i8", n // 2 * LANES * ROW_BYTES + n % 2 * 4 * LANES) for n in numbers]
@@ -134,7 +138,7 @@ def _define_add(g: Function, halves: int, lie: Rows) -> None:
         left = g.at(rows, "i8", place)
         here = g.minimum(g.mul(step.index, lie.length), last)
         right = g.at(b, "i8", g.mul(here, ROW_BYTES))
-        _products(g, halves, left, lie.row, right)
+        _products(g, halves, left, lie.row, right, dot)
         with g.when(g.op("i1", f"icmp eq i64 {group.name}, 0")):
             for line in range(0, lie.length * ROW_BYTES, 64):
                 prefetch(g, unread(g, right, MAX_CHUNK * lie.length * ROW_BYTES + line, "i8"), 2)
@@ -142,7 +146,7 @@ def _define_add(g: Function, halves: int, lie: Rows) -> None:
         g.call("void", "llvm.x86.tilestored64", tile_number(n), places[n], row)
 
 
-def _products(g: Function, halves: int, a: Value, row: Int, b: Value) -> None:
+def _products(g: Function, halves: int, a: Value, row: Int, b: Value, dot: str) -> None:
     """One step: sums n are of A's tile n // 2, number 4 + n // 2, and of B's n % 2, number 6 + n % 2."""
     of_a, of_b = g.i64(row), Value("i64", str(ROW_BYTES))
     for n in range(2):
@@ -156,4 +160,4 @@ def _products(g: Function, halves: int, a: Value, row: Int, b: Value) -> None:
             of_a,
         )
         for n in range(2):
-            g.call("void", "llvm.x86.tdpbusd", *map(tile_number, (2 * half + n, 4 + half, 6 + n)))
+            g.call("void", f"llvm.x86.{dot}", *map(tile_number, (2 * half + n, 4 + half, 6 + n)))

@@ -1,4 +1,4 @@
-"""A product of bytes on AMX tiles: what scratch holds (see `amx_bytes`), and the tiles of the kernel."""
+"""A product of narrow operands on AMX tiles: what scratch holds (see `amx_bytes`), and the kernel's tiles."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .amx import GROUP
 from .amx_bytes import BLOCK, COPIED, HALF, MAX_ROW_BYTES, ROW_BYTES, STEP, Rows, chunk_of
 from .epilogue import Epilogue, RowTile
 from .lhs import InPlace, Lhs
+from .problem import Problem
 
 Emit = Callable[[RowTile, Value], None]
 
@@ -63,18 +64,19 @@ class TileRows(ABC):
 
 
 class Copied(TileRows):
-    """Rows that are copied to scratch in the order in which tiles read them."""
-
-    lie = COPIED
+    """Rows that are copied to scratch in the order in which tiles read them. Fewer than STEP steps are the
+    last ones of a row there."""
 
     def __init__(self, f: Function, k: int, lhs: Lhs, rows: Value) -> None:
         super().__init__(f)
-        self.k, self.lhs, self.rows = k, lhs, rows
+        self.lie = COPIED._replace(length=min(k, STEP))
+        self.k, self.lhs, self.rows = k, lhs, f.at(rows, "i8", 4 * (STEP - self.lie.length))
+        self.to = rows
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """See `TileRows`."""
         self.lhs.prepare(outer, m0, rows)
-        amx_bytes.copy_rows(self.f, self.lhs.at(outer, m0), self.lhs.stride, rows, self.k, self.rows)
+        amx_bytes.copy_rows(self.f, self.lhs.at(outer, m0), self.lhs.stride, rows, self.k, self.to)
 
     def count(self, tile: RowTile) -> Int:
         """See `TileRows`."""
@@ -121,10 +123,13 @@ class WhereTheyLie(TileRows):
 
 
 class BytesOnTiles:
-    """Emits tiles of a product of `k` steps, from A's rows `lhs`."""
+    """Emits tiles of a `problem`, from A's rows `lhs`."""
 
-    def __init__(self, f: Function, k: int, m: Int, lhs: Lhs, epilogue: Epilogue, places: Places) -> None:
-        self.f, self.k, self.epilogue, self.places = f, k, epilogue, places
+    def __init__(self, f: Function, problem: Problem, lhs: Lhs, epilogue: Epilogue, places: Places) -> None:
+        assert isinstance(problem.k, int)
+        self.f, self.k, self.epilogue = f, problem.k, epilogue
+        self.dtype = problem.arithmetic.dtype
+        k, m = problem.k, problem.m
         self.rows: TileRows
         if isinstance(lhs, TileRows):
             self.rows = lhs
@@ -157,7 +162,7 @@ class BytesOnTiles:
         f, (begin, count), lie = self.f, group, self.rows.lie
         rows, before = self.rows.group_at(tile, begin, count)
         sums = f.at(self.sums, "i8", f.mul(begin, ROW_BYTES))
-        place = (lie, rows, b, first, end, self.k, sums, f.i64(begin))
+        place = (lie, rows, b, first, end, self.k, sums, f.i64(begin), self.dtype)
         f.either(
             f.is_less(count, HALF + 1),
             lambda: amx_bytes.add(f, 1, *place),

@@ -16,10 +16,12 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
+from . import pair_dots
 from .byte_dots import BYTES, INTEGERS, dot
 
 VECTOR = vector("float", LANES)
 QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
+PAIRS = "bf16bf16"  # two bf16 of A times two of B, added to an f32
 
 
 @dataclass(frozen=True)
@@ -93,22 +95,20 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Quads(Arithmetic):
-    """u8 times i8, four products a lane and step, in i32 modulo 2^32: exact in any order.
+class Pairs(Arithmetic):
+    """bf16 times bf16, two products a lane and step, in f32.
 
-    B lies in panels of [K / 4, PANEL, 4]; `byte_dots` has the instructions.
+    B lies in panels of [K / 2, PANEL, 2]; `pair_dots` has the instructions.
     """
-
-    start = 0.0
 
     @property
     def element(self) -> str:
-        """Four i8."""
+        """Four bytes: two bf16."""
         return "i32"
 
     @property
     def bytes(self) -> int:
-        """The bytes of four i8."""
+        """The bytes of an element."""
         return 4
 
     @property
@@ -123,6 +123,20 @@ class Quads(Arithmetic):
     def right(self, g: Function, address: Value) -> Value:
         """See Arithmetic."""
         return g.load(VECTOR, address, align=4)
+
+    def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
+        """See Arithmetic."""
+        return pair_dots.dot(g, sums, left, right)
+
+
+@dataclass(frozen=True)
+class Quads(Pairs):
+    """u8 times i8, four products a lane and step, in i32 modulo 2^32: exact in any order.
+
+    B lies in panels of [K / 4, PANEL, 4]; `byte_dots` has the instructions.
+    """
+
+    start = 0.0
 
     def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
         """See Arithmetic."""
@@ -149,8 +163,11 @@ F32 = Arithmetic("f32")
 
 
 def arithmetic_of(dtype: str) -> Arithmetic:
-    """Return the row for a B in `dtype`, QUADS for bytes of which A's are as well."""
-    return Quads(dtype) if dtype == QUADS else Arithmetic(dtype)
+    """Return the row for a B in `dtype`; QUADS and PAIRS: A's elements are as narrow as B's."""
+    return _OF_BOTH.get(dtype, Arithmetic)(dtype)
+
+
+_OF_BOTH: dict[str, type[Arithmetic]] = {QUADS: Quads, PAIRS: Pairs}
 
 
 def _cast(g: Function, x: Value, type: str) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 from ....vm.program import KernelKey
 from ...decode import refuse
 from ...dependence import Launch, Scalar, joined
-from ...evaluation import Array, Evaluation, convert, from_memory
+from ...evaluation import Array, Evaluation, convert, from_memory, round_values
 from ...llvm.abi import resolve
 from ...llvm.function import most
 from ...llvm.target import find_target
@@ -18,14 +18,22 @@ from ..family import BufferAccess, Example, Family, body_accesses
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
 from .microkernel import PANEL
-from .problem import GROUPED_LAYOUTS, fits_tiles, grouped_of, is_f32_panels, unread_sizes
+from .problem import (
+    GROUPED_LAYOUTS,
+    PAIRS_LAYOUT,
+    fits_tiles,
+    grouped_of,
+    is_f32_panels,
+    unread_sizes,
+)
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
 from .tile_choice import class_of
 
 LEAST_ROWS = 14  # so few rows are one row tile, or gemv
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
-B_LAYOUTS = ("rows", "panels", "winograd", "quads", *GROUPED_LAYOUTS)
+B_LAYOUTS = ("rows", "panels", "winograd", "quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
+WITHOUT_CHAIN = ("quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
 
 
 def accesses(spec: ProductSpec, reads_a: bool = True) -> Iterable[BufferAccess]:
@@ -52,8 +60,10 @@ def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
         together = GROUPED_LAYOUTS[given.b_layout]
         integers, scales = unpacked(run.arrays[given.b], run.size(given.k), run.size(given.n), together)
         b = (integers.astype(np.float64) * np.repeat(scales, len(integers) // len(scales), 0)).T
-    elif given.b_layout == "quads":
-        b = _from_quads(run.arrays[given.b])[: run.size(given.n)]
+    elif given.b_layout in ("quads", PAIRS_LAYOUT):
+        rows = _from_together(run.arrays[given.b])[: run.size(given.n)]
+        b = from_memory(rows, spec.buffers[given.b].dtype)
+        a = round_values(a, "bf16") if given.b_layout == PAIRS_LAYOUT else a
     else:
         b = np.squeeze(run.load(given.b, given.b_index, loops, {}), -3)  # [batch.., n, k]
     if given.b_layout == "quads":
@@ -65,10 +75,10 @@ def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
     run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "f64", dtype))
 
 
-def _from_quads(panels: Array) -> Array:
-    """Return [N, K] of a weight in quads."""
-    n_panels, quads, width, _ = panels.shape
-    return panels.transpose(0, 2, 1, 3).reshape(n_panels * width, quads * 4)
+def _from_together(panels: Array) -> Array:
+    """Return [N, K] of a weight in panels of several steps together."""
+    n_panels, steps, width, n = panels.shape
+    return panels.transpose(0, 2, 1, 3).reshape(n_panels * width, steps * n)
 
 
 def _lhs(run: Evaluation, spec: ProductSpec, loops: list[Array]) -> Array:
@@ -84,10 +94,9 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
     """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
     given = spec.product
     n_loops = len(given.batch) + 3
-    if given.chain not in ((0,) if is_patch or given.b_layout in ("quads", *GROUPED_LAYOUTS) else CHAINS):
-        raise refuse(
-            "chain", given.chain, "0, 16 or 32; 0 in a convolution and for weights in quads or groups"
-        )
+    if given.chain not in ((0,) if is_patch or given.b_layout in WITHOUT_CHAIN else CHAINS):
+        what = "0, 16 or 32; 0 in a convolution and for weights in quads, pairs or groups"
+        raise refuse("chain", given.chain, what)
     if given.b_layout not in B_LAYOUTS:
         raise refuse("b_layout", given.b_layout, f"one of {', '.join(B_LAYOUTS)}")
     if isinstance(spec, Matmul) and spec.skips_zeros and given.b_layout != "panels":

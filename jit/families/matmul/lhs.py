@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...llvm.abi import resolve
+from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...loops.affine import affine
 from ...loops.bodies import LANES, BodyEmitter, Position
@@ -19,7 +20,8 @@ from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
 from .microkernel import Strides
-from .problem import QUAD_LAYOUTS, Problem
+from .pair_dots import rounded
+from .problem import PAIRS_LAYOUT, TOGETHER, Problem
 from .spec import ProductSpec
 
 
@@ -48,8 +50,8 @@ class Lhs(Protocol):
 
 
 class InPlace:
-    """Rows of a buffer whose k axis is its last: f32, or u8 of which a step takes four. Construct it in the
-    entry block."""
+    """Rows of a buffer whose k axis is its last: f32, or narrow elements of which a step takes several.
+    Construct it in the entry block."""
 
     has_whole_groups = False
 
@@ -61,9 +63,10 @@ class InPlace:
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.element, self.stride = "float", self.access.stride(self.m_loop)
-        if spec.product.b_layout in QUAD_LAYOUTS:
-            self.element, self.stride = "i8", f.udiv(self.stride, 4)
-            if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != 4 * self.stride:
+        if together := TOGETHER.get(spec.product.b_layout):
+            self.element = DTYPES[spec.buffers[spec.product.a].dtype].memory
+            self.stride = f.udiv(self.stride, together)
+            if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != together * self.stride:
                 raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
@@ -84,7 +87,8 @@ class InPlace:
 
 
 class Computed:
-    """Rows that the prologue computes into scratch at `place`, each padded to whole vectors.
+    """Rows that the prologue computes into scratch at `place`, each padded to whole vectors: f32, or bf16
+    where products multiply pairs of them.
 
     Construct it in the entry block.
     """
@@ -100,7 +104,8 @@ class Computed:
             f, spec.product.prologue, spec.buffers, problem.sizes, vector_loop=problem.k_loop
         )
         _check(spec, self.bodies)
-        self.stride = f.mul(f.ceildiv(self.k, LANES), LANES)
+        self.together = TOGETHER.get(spec.product.b_layout, 1)
+        self.stride = f.mul(f.ceildiv(self.k, self.together * LANES), LANES)
 
     def of(self, strides: Strides) -> Strides:
         """See `Lhs`."""
@@ -109,7 +114,7 @@ class Computed:
     def scratch(self) -> Terms:
         """Return the scratch of a block of rows."""
         row = 4 * self.problem.block
-        return (row, (self.problem.spec.product.k,)), (row * LANES, ())
+        return (row // self.together, (self.problem.spec.product.k,)), (row * LANES, ())
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
         """Emit the prologue for `rows` rows from `m0` on."""
@@ -123,10 +128,18 @@ class Computed:
 
             def chunk(k: Int, mask: Value | None, state: State) -> State:
                 values = bodies.emit(bodies.ids, Position((*outer, m, 0, k), mask), given)
-                f.store(values[bodies.ids[-1]], f.at(row, "float", k), align=4)
+                self._store(values[bodies.ids[-1]], row, k)
                 return state
 
             strip(f, Range(0, self.k), 2, chunk)
+
+    def _store(self, values: Value, row: Value, k: Int) -> None:
+        """Emit the store of a vector of a row, from step `k` on."""
+        f = self.f
+        if self.together == 1:
+            f.store(values, f.at(row, "float", k), align=4)
+        else:
+            f.store(rounded(f, values), f.at(row, "i16", k), align=2)
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`, the first of the block."""
@@ -136,8 +149,11 @@ class Computed:
 def _check(spec: ProductSpec, bodies: BodyEmitter) -> None:
     """Refuse what a prologue may not hold."""
     dtype = spec.product.prologue[-1].dtype
-    if dtype != "f32":
-        raise ValueError(f"matmul kernel: its prologue gives {dtype}; it must give f32 (cast it)")
+    takes = ("f32", "bf16") if spec.product.b_layout == PAIRS_LAYOUT else ("f32",)
+    if dtype not in takes:
+        raise ValueError(
+            f"matmul kernel: its prologue gives {dtype}; it must give {' or '.join(takes)} (cast it)"
+        )
     for i, instr in enumerate(spec.product.prologue):
         where = f"matmul kernel: instruction {i} of the prologue"
         if instr.op in ("store", "acc") or instr.op.startswith("reduce."):

@@ -17,7 +17,9 @@ from . import variants
 from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
 from .problem import (
     GROUPED_LAYOUTS,
-    QUAD_LAYOUTS,
+    PAIRS_LAYOUT,
+    QUADS_LAYOUT,
+    TOGETHER,
     grouped_of,
     is_f32_panels,
     may_use_tiles,
@@ -26,7 +28,7 @@ from .problem import (
 )
 from .spec import ProductSpec
 
-LAYOUTS = ("rows", "panels", "quads", "grouped", "grouped_quads")  # of B
+LAYOUTS = ("rows", "panels", "quads", "pairs", "grouped", "grouped_quads")  # of B
 PANEL_DTYPES = (
     "f32",
     "bf16",
@@ -34,14 +36,31 @@ PANEL_DTYPES = (
     "i8",
 )  # of a weight in panels; the narrow ones are widened when they are read
 NARROW = "12x32"  # the register tile for one panel at a time
-DTYPES_OF_B = {"panels": PANEL_DTYPES, "quads": ("i8",), "grouped": ("u8",), "grouped_quads": ("u8",)}
+DTYPES_OF_B = {
+    "panels": PANEL_DTYPES,
+    "quads": ("i8",),
+    "pairs": ("bf16",),
+    "grouped": ("u8",),
+    "grouped_quads": ("u8",),
+}
+DTYPES_OF_A = {"quads": "u8", "grouped_quads": "u8", "pairs": "bf16"}  # by the layout of B, else f32
+
+
+def pack_together(weight: np.ndarray, layout: str) -> np.ndarray:
+    """Return a [K, N] weight as [ceil(N / PANEL), K / n, PANEL, n], n as TOGETHER has it; n divides K."""
+    panels, n = pack_panels(weight), TOGETHER[layout]
+    n_panels, k, _ = panels.shape
+    return np.ascontiguousarray(panels.reshape(n_panels, k // n, n, PANEL).swapaxes(2, 3))
 
 
 def pack_quads(weight: np.ndarray) -> np.ndarray:
-    """Return a [K, N] weight as [ceil(N / PANEL), K / 4, PANEL, 4]; K is a multiple of 4."""
-    panels = pack_panels(weight)
-    n_panels, k, _ = panels.shape
-    return np.ascontiguousarray(panels.reshape(n_panels, k // 4, 4, PANEL).swapaxes(2, 3))
+    """Return a weight of bytes for products with bytes."""
+    return pack_together(weight, QUADS_LAYOUT)
+
+
+def pack_pairs(weight: np.ndarray) -> np.ndarray:
+    """Return a weight of bf16 (as uint16) for products with bf16."""
+    return pack_together(weight, PAIRS_LAYOUT)
 
 
 def pack_panels(weight: np.ndarray) -> np.ndarray:
@@ -73,13 +92,13 @@ def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | N
 def check_operands(spec: ProductSpec) -> None:
     """Refuse dtypes and layouts of operands that a product cannot have."""
     given = spec.product
-    is_quads = given.b_layout in QUAD_LAYOUTS
+    together = TOGETHER.get(given.b_layout, 1)
     takes = {"b": DTYPES_OF_B.get(given.b_layout, ("f32",))}
     if not given.prologue:
-        takes["a"] = ("u8",) if is_quads else ("f32",)
-    if is_quads and (not isinstance(given.k, int) or given.k % 4):
+        takes["a"] = (DTYPES_OF_A.get(given.b_layout, "f32"),)
+    if together > 1 and (not isinstance(given.k, int) or given.k % together):
         raise ValueError(
-            f"matmul kernel: k is {given.k} in layout {given.b_layout!r}; it must be a multiple of 4"
+            f"matmul kernel: k is {given.k} in layout {given.b_layout!r}; it must be a multiple of {together}"
         )
     if given.b_layout in GROUPED_LAYOUTS and grouped_of(spec) is None:
         shape = spec.buffers[given.b].shape
@@ -98,7 +117,9 @@ def check_operands(spec: ProductSpec) -> None:
 
 def extensions(spec: ProductSpec) -> tuple[str, ...]:
     """Return the extensions for which code of `spec` differs: see `Target`."""
-    uses = {"dot": spec.product.b_layout in QUAD_LAYOUTS, "amx": uses_tiles(spec)}
+    layout = spec.product.b_layout
+    is_pairs = layout == PAIRS_LAYOUT
+    uses = {"dot": layout in TOGETHER and not is_pairs, "pairs": is_pairs, "amx": uses_tiles(spec)}
     return tuple(name for name, is_used in uses.items() if is_used)
 
 

@@ -11,7 +11,7 @@ from ...llvm.function import Bounded, Function, Int, Value, most
 from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx, amx_bytes
-from .arithmetic import QUADS, Arithmetic, arithmetic_of
+from .arithmetic import PAIRS, QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
 from .row_tiles import WHOLE, Pieces, is_chunked
@@ -20,9 +20,11 @@ from .sums import BLOCK
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
-QUADS_LAYOUT = "quads"
-QUAD_LAYOUTS = (QUADS_LAYOUT, "grouped_quads")  # of B, where A is u8
-STEP_BYTES = 4  # of A and of B that a step multiplies there
+QUADS_LAYOUT, PAIRS_LAYOUT = "quads", "pairs"
+STEP_BYTES = 4  # of A and of B that a step multiplies where A is narrow
+#: By the layout of B where A is narrow: the elements that a step multiplies.
+TOGETHER = {QUADS_LAYOUT: 4, "grouped_quads": 4, PAIRS_LAYOUT: 2}
+_DOTS = {QUADS_LAYOUT: QUADS, PAIRS_LAYOUT: PAIRS}
 GROUPED_LAYOUTS = {"grouped": 1, "grouped_quads": FOUR}  # of B, and how many steps lie together
 USUAL_STEPS = 512  # of a sum, where their number is unknown
 
@@ -81,12 +83,18 @@ class Problem:
         """How A's and B's elements are multiplied."""
         if self.grouped is not None:
             return self.grouped.arithmetic
-        return arithmetic_of(QUADS if self.is_quads else self.spec.buffers[self.spec.product.b].dtype)
+        dtype = self.spec.buffers[self.spec.product.b].dtype
+        return arithmetic_of(_DOTS.get(self.spec.product.b_layout, dtype))
 
     @property
-    def is_quads(self) -> bool:
-        """Whether bytes are multiplied by bytes, without groups."""
-        return self.spec.product.b_layout == QUADS_LAYOUT
+    def has_dots(self) -> bool:
+        """Whether a step multiplies several bytes by bytes or bf16 by bf16, without groups."""
+        return self.spec.product.b_layout in _DOTS
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether bf16 are multiplied by bf16."""
+        return self.spec.product.b_layout == PAIRS_LAYOUT
 
     @property
     def grouped(self) -> Groups | None:
@@ -148,8 +156,7 @@ def problem_of(
     given = spec.product
     m, n, k = (resolve(size, sizes) for size in (given.m, given.n, given.k))
     batch = [resolve(size, sizes) for size in given.batch]
-    if given.b_layout in QUAD_LAYOUTS:
-        k = f.udiv(k, STEP_BYTES)
+    k = f.udiv(k, TOGETHER.get(given.b_layout, 1))
     has_tiles = may_use_tiles(f, spec, m)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS
@@ -195,6 +202,8 @@ def uses_tiles(spec: ProductSpec) -> bool:
         return groups is not None and groups.steps >= amx.STEP
     if spec.product.b_layout == QUADS_LAYOUT:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
+    if spec.product.b_layout == PAIRS_LAYOUT:
+        return spec.product.k != 0
     is_float = spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype in amx.PLANES
     return is_float and not spec.repeats_lhs
 
@@ -209,8 +218,8 @@ def fits_tiles(spec: ProductSpec, m: Int) -> bool:
     if not uses_tiles(spec):
         return False
     enough, k = enough_for_tiles(spec), spec.product.k
-    steps = k // STEP_BYTES if isinstance(k, int) and spec.product.b_layout in QUAD_LAYOUTS else k
-    return not enough.few(m, steps if isinstance(steps, int) else enough.steps)
+    steps = k // TOGETHER.get(spec.product.b_layout, 1) if isinstance(k, int) else enough.steps
+    return not enough.few(m, steps)
 
 
 def enough_for_tiles(spec: ProductSpec) -> amx.Enough:
@@ -218,15 +227,19 @@ def enough_for_tiles(spec: ProductSpec) -> amx.Enough:
     return _ENOUGH.get(spec.product.b_layout, amx.ENOUGH)
 
 
-#: By the layout of B; for others amx.ENOUGH.
-_ENOUGH = {QUADS_LAYOUT: amx_bytes.ENOUGH, "grouped_quads": amx_bytes.ENOUGH_OF_GROUPS}
+#: By the layout of B; for others amx.ENOUGH. Of pairs tiles compute all rows, which have the same bits then.
+_ENOUGH = {
+    QUADS_LAYOUT: amx_bytes.ENOUGH,
+    "grouped_quads": amx_bytes.ENOUGH_OF_GROUPS,
+    PAIRS_LAYOUT: amx.Enough(0, 0),
+}
 
 
 def _rows_on_tiles(spec: ProductSpec, m: Int, k: Int) -> int:
     """Return the rows of a tile of the kernel on AMX tiles."""
-    if spec.product.b_layout in QUAD_LAYOUTS:
+    if together := TOGETHER.get(spec.product.b_layout):
         assert isinstance(spec.product.k, int)
-        return amx.block_rows(m, spec.product.k, amx_bytes.ROWS_BYTES)
+        return amx.block_rows(m, spec.product.k * STEP_BYTES // together, amx_bytes.ROWS_BYTES)
     return amx.block_rows(m, amx.PLANES_OF_ELEMENT * (k if isinstance(k, int) else 1024))
 
 

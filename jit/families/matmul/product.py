@@ -80,7 +80,7 @@ class ScratchLayout:
 def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places | amx_groups.Places:
     if problem.grouped is not None:
         return amx_groups.Places.behind(f, sums, problem.grouped, problem.block)
-    if problem.is_quads:
+    if problem.has_dots:
         assert isinstance(problem.k, int)
         return Places.behind(f, sums, problem.k, problem.block)
     return Planes.behind(f, sums, problem.k, problem.n, problem.block, problem.slabs)
@@ -89,7 +89,7 @@ def _planes(f: Function, sums: Value, problem: Problem) -> Planes | Places | amx
 def _terms_of_planes(problem: Problem) -> Terms:
     if problem.grouped is not None:
         return ((amx_groups.scratch_bytes(problem.grouped, problem.block), ()),)
-    if problem.is_quads:
+    if problem.has_dots:
         assert isinstance(problem.k, int)
         return ((scratch_bytes(problem.k, problem.block), ()),)
     return amx.scratch_of(problem.spec, problem.block, problem.slabs)

@@ -19,6 +19,8 @@ class MatrixProduct(Part, Generic[Unknown]):
     "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
     PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
     "quads": a constant in i8 packed by `pack_quads`, and a in u8: the sums are exact in i32.
+    "pairs": a constant in bf16 packed by `pack_pairs`, and a in bf16, or a prologue whose values are rounded
+    to bf16: the sums are f32, in the order of the target's instructions for bf16.
     "grouped": a constant of small integers with scales of groups of steps, packed by `grouped.pack_grouped`;
     "grouped_quads": the same, packed for a in u8; `acc` is f32.
     A's k axis must be last (stride 1).

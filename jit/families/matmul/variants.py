@@ -105,7 +105,7 @@ def _emit_on_tiles(product: Product, begin: Value) -> None:
     elif isinstance(planes, Places):
         assert isinstance(k, int)
         f.takes("amx-bytes")
-        on_tiles = BytesOnTiles(f, k, emission.problem.m, product.lhs, emission.epilogue, planes)
+        on_tiles = BytesOnTiles(f, emission.problem, product.lhs, emission.epilogue, planes)
     else:
         assert planes is not None
         f.takes("amx")
@@ -185,9 +185,9 @@ def _tile_by_tile(product: Product, begin: Value, rest: Rest) -> None:
 RUNS: tuple[Variant[Problem, RunCode], ...] = (
     Variant("zero-rows", zero_rows.fits, _of_zeros),
     Variant(
-        "amx", lambda problem: problem.has_tiles and not problem.is_quads and not problem.grouped, _on_amx
+        "amx", lambda problem: problem.has_tiles and not problem.has_dots and not problem.grouped, _on_amx
     ),
-    Variant("amx-bytes", lambda problem: problem.has_tiles and problem.is_quads, _on_amx),
+    Variant("amx-bytes", lambda problem: problem.has_tiles and problem.has_dots, _on_amx),
     Variant("amx-groups", lambda problem: problem.has_tiles and problem.grouped is not None, _on_amx),
     Variant("gemv", gemv.fits, _by_gemv),
     Variant("tiles", lambda problem: True, _tile_by_tile),

@@ -18,7 +18,7 @@ from .. import nests
 from .attention.test_attention import attention
 from .conv import test_conv, test_depthwise, test_planes, test_winograd
 from .conv.test_quads import of_bytes
-from .matmul import test_quads
+from .matmul import test_pairs, test_quads
 from .matmul.test_grouped import product
 from .matmul.test_matmul import M, batched, dense, with_prologue
 from .nest import test_columns
@@ -61,6 +61,10 @@ CASES: dict[str, Case] = {
     "bytes, many rows, AMX": (test_quads.product(64, 384), (128,), AMX, "amx-bytes"),
     "bytes, few rows, AMX": (test_quads.product(64, 384), (4,), AMX, "gemv panels"),
     "bytes, any rows, AMX": (test_quads.product(64, 384), None, AMX, "amx-bytes gemv panels"),
+    "pairs, one row": (test_pairs.product(64, 384), (1,), V4, "gemv panels"),
+    "pairs, any rows": (test_pairs.product(64, 384), None, V4, "gemv panels"),
+    "pairs, one row, AMX": (test_pairs.product(64, 384), (1,), AMX, "amx-bytes"),
+    "pairs, any rows, AMX": (test_pairs.product(64, 2, computed=True), None, AMX, "amx-bytes"),
     "int4 in groups, many rows": (product(224, 64, (7, 2, 640)), (128,), V4, "grouped"),
     "int4 in groups, any rows": (product(224, 64, (7, 2, 640)), None, V4, "gemv grouped"),
     "int4 in groups, AMX": (product(224, 64, (7, 2, 640)), (128,), AMX, "amx-groups"),

@@ -9,7 +9,7 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, target_for
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.conv.conv import pack_quad_groups
+from shapevm.jit.families.conv.conv import pack_groups_together
 from shapevm.jit.families.conv.spec import Conv
 from shapevm.jit.text import format_spec, parse_spec
 
@@ -63,7 +63,12 @@ def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     image = rng.integers(0, 256, shapes[0]).astype(np.uint8)
     weight = rng.integers(-128, 128, (k, n)).astype(np.int8)
     added = rng.integers(-1000, 1000, n).astype(np.int32)
-    return [image, pack_quad_groups(weight, spec.window.groups), added, np.full(shapes[3], 77, np.int32)]
+    return [
+        image,
+        pack_groups_together(weight, spec.window.groups, "quads"),
+        added,
+        np.full(shapes[3], 77, np.int32),
+    ]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -100,5 +105,5 @@ def test_lines_are_copied_once_where_steps_are_whole(case: str) -> None:
 def test_channels_that_are_no_fours_are_refused() -> None:
     spec = of_bytes("3x3")
     image = dataclasses.replace(spec.buffers[0], shape=(*spec.buffers[0].shape[:-1], 18))
-    with pytest.raises(ValueError, match="18 channels in 1 groups of bytes"):
+    with pytest.raises(ValueError, match="18 channels in 1 groups; quads take multiples of 4"):
         Kernel(compile_kernel(dataclasses.replace(spec, buffers=(image, *spec.buffers[1:])), None))
