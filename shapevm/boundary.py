@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("shapevm")
 
-#: The distance from 1 to the next number, of what a program's weights are rounded to.
+#: The distance from 1 to the next number, of what a program's weights and products' operands are rounded to.
 PRECISIONS = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10, "int8": 2.0**-6, "int4": 2.0**-2}
 #: The same of quantised activations: a last bit can move one by a step, and that others in the layers behind.
 QUANTISED = 2.0**-4
@@ -68,10 +68,10 @@ class Least:
 
 
 def boundary_check(
-    reference: Reference | None, weights: str
+    reference: Reference | None, rounded: Sequence[str]
 ) -> Callable[[Executable, Program], dict[str, Least]] | None:
     """Return `check_boundaries` for a program, where there is something to compare it with."""
-    return None if reference is None else lambda exe, of: check_boundaries(exe, of, reference, weights)
+    return None if reference is None else lambda exe, of: check_boundaries(exe, of, reference, rounded)
 
 
 def _quantises(exe: Executable) -> bool:
@@ -91,18 +91,18 @@ def _quantises(exe: Executable) -> bool:
 
 
 def check_boundaries(
-    exe: Executable, program: Program, reference: Reference, weights: str = "f32"
+    exe: Executable, program: Program, reference: Reference, rounded: Sequence[str] = ()
 ) -> dict[str, Least]:
     """Compare `exe`, which runs `program`, with the model at size 0 and 1 of every symbol that may be so
     small.
 
     Returns the least values of those symbols that nobody gave a range and that must not be so small. Raises
     ShapeError that names the size and the bound to give, where the two differ or the model itself fails at a
-    size that the user gave. `weights`: the dtype that the program's weights were rounded to.
+    size that the user gave. `rounded`: the dtypes that weights and operands of products were rounded to.
     """
     import torch
 
-    precision = max(PRECISIONS[weights], QUANTISED if _quantises(exe) else 0.0)
+    precision = max(QUANTISED if _quantises(exe) else 0.0, *(PRECISIONS[name] for name in ("f32", *rounded)))
     trial = _Trial(exe, program, reference, precision)
     least: dict[str, Least] = {}
     with _in_evaluation(reference.model), _threads_that_run(), torch.no_grad():

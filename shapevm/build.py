@@ -26,7 +26,6 @@ from .compiler.ir.rounding import Activation, Rounding
 from .compiler.lower.launches import launch_at, launches_of
 from .compiler.passes.pipeline import PASSES, run
 from .compiler.passes.quantise_activations import observe
-from .compiler.passes.quantise_weights import FORMATS
 from .fat import with_target
 from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read_inputs, sizes_of
 from .options import Options
@@ -197,10 +196,8 @@ def rounding_of(options: Options) -> Rounding:
     """Return what is to be rounded."""
     from .jit.llvm.target import host_target
 
-    if options.weights not in FORMATS:
-        return Rounding(options.weights, options.max_error)
     names = [name or settings.target or host_target() for name in options.targets]
-    return Rounding(options.weights, options.max_error, targets=names)
+    return Rounding(options.weights, options.max_error, targets=names, precision=options.precision)
 
 
 def import_model(
@@ -320,7 +317,8 @@ def small_sizes_check(
     """Return `boundary.boundary_check` of what was opened. Where activations are rounded to the ranges of
     samples, which inputs of few elements may lie far outside of, the program in f32 is tried instead."""
     progress("check sizes 0 and 1", 0, 1)
-    check = boundary_check(source.reference, options.weights if not options.calibrate else "f32")
+    rounded = (options.weights, options.precision) if not options.calibrate else ()
+    check = boundary_check(source.reference, rounded)
     if check is None or not options.calibrate:
         return check
 
@@ -340,7 +338,8 @@ def _in_f32(
     from .kernel_store import open_store
     from .opening import executable_of
 
-    plain = replace(options, weights="f32", max_error=None, calibrate=(), sizes=(), buckets={}, target=None)
+    plain = replace(options, weights="f32", precision="f32", max_error=None, calibrate=())
+    plain = replace(plain, sizes=(), buckets={}, target=None)
     if isinstance(source.program, Graph):
         source = replace(source, program=copied(source.program))  # passes change it
     store = open_store(None)

@@ -182,6 +182,16 @@ class Options:
             choices=("f32", "bf16", "f16", "int8", "int4"),
         ),
     )
+    precision: str = option(
+        "f32",
+        Row(
+            "what products and convolutions by constant weights may round both operands to: bf16, with sums "
+            "in f32, which a CPU with AMX multiplies several times as fast; products whose weights are "
+            "integers, attention and what would be slower stay as they are (`shapevm inspect` lists the "
+            "weights)",
+            choices=("f32", "bf16"),
+        ),
+    )
     calibrate: Sequence[Any] = option(
         (),
         Row(

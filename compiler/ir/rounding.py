@@ -48,7 +48,8 @@ class Rounding:
     greater are rounded less, None: no limit. `weights`: what became of each, by name. `activations`: what
     samples had as each activation that `compiler.passes.quantise_activations` finds, in its order; empty:
     none was observed yet; None: activations are not rounded. `reasons`: why a weight's activation is not, by
-    the weight's name. `targets`: what the program is compiled for."""
+    the weight's name. `targets`: what the program is compiled for. `precision`: what operands of products may
+    be rounded to, see `compiler.passes.round_products`."""
 
     dtype: str = "f32"
     max_error: float | None = None
@@ -56,6 +57,7 @@ class Rounding:
     activations: Sequence[Activation] | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     targets: Sequence[str] = ()
+    precision: str = "f32"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the weights as JSON data."""

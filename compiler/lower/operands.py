@@ -8,6 +8,7 @@ from ..ops import OPS
 from .access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, through_view
 
 CONTRACTIONS = ("matmul", "conv", "attention")
+TOGETHER = {"u8": 4, "bf16": 2}  # elements of operands that kernels read in four bytes
 KERNEL_KINDS = ("pointwise", "view", "concat", "source", "reduce", "gather", *CONTRACTIONS)
 
 
@@ -56,7 +57,8 @@ def is_readable_in_place(value: Value, access: Access) -> bool:
     last = access[-1].loop
     assert last is not None
     _, shape, seen = in_memory(value, access)
-    if value.tensor.dtype == "u8" and not (shape and isinstance(shape[-1], int) and shape[-1] % 4 == 0):
+    together = TOGETHER.get(value.tensor.dtype, 1)
+    if together > 1 and not (shape and isinstance(shape[-1], int) and shape[-1] % together == 0):
         return False  # kernels read four bytes together, and rows by the same measure
     return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
 

@@ -17,7 +17,7 @@ from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
-from ...jit.families.matmul.problem import GROUPED_LAYOUTS, PAIRS_LAYOUT, QUADS_LAYOUT
+from ...jit.families.matmul.problem import GROUPED_LAYOUTS, PAIRS_LAYOUT, QUADS_LAYOUT, TOGETHER
 from ...jit.families.matmul.spec import ProductSpec
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer
@@ -62,7 +62,9 @@ class _Packing:
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
         b = Buffer(panels.tensor.dtype, shape_of(panels))
         buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 :]
-        chain = 0 if layout == "quads" else spec.product.chain  # sums of integers are exact
+        chain = (
+            0 if layout in TOGETHER else spec.product.chain
+        )  # they have an order of their own, or are exact
         packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=chain)
         node.attrs["spec"] = packed
 
@@ -110,8 +112,8 @@ class _Packing:
 
 def b_layout(spec: Product, weight: Value, accurate: bool) -> str:
     """Return how a product's kernel reads its right operand `weight`; `accurate`: see `Graph`."""
-    if weight.tensor.dtype == "i8":
-        return "quads"
+    if weight.tensor.dtype in _LAYOUTS:
+        return _LAYOUTS[weight.tensor.dtype]
     if not is_constant_matrix(weight):
         return "rows"
     if not isinstance(spec, Conv):
@@ -169,6 +171,7 @@ def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
     return as_panels(weight) if is_whole else pack_groups(weight, groups)
 
 
+_LAYOUTS = {"i8": QUADS_LAYOUT, "bf16": PAIRS_LAYOUT}  # by the dtype of a weight whose product has its own
 #: How weights are packed, each group of columns by itself, by layout.
 _PACK: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "panels": _in_panels,

@@ -54,7 +54,7 @@ def _producer(matmul: Node, block: Block, yielded: set[Value]) -> Node | None:
 
 def _is_cheap(matmul: Node, producer: Node, yielded: set[Value]) -> bool:
     """Return True where the matmul had better compute its operand than read it from memory."""
-    if matmul.arg(0).tensor.dtype != "f32":
+    if matmul.arg(0).tensor.dtype not in ("f32", "bf16"):
         return False
     (region,) = producer.regions
     if not all(node.op in CHEAP or OPS[node.op].kind in ("view", "source") for node in region.nodes):

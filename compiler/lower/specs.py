@@ -127,7 +127,7 @@ class _SpecBuilder:
         """Return (a, a_index, prologue) of a matmul."""
         if not self.group.prologue:
             return *self._operand(node, 0), ()
-        last = self.value(node.arg(0), operand_access(node, 0))
+        last = self.value(_unrounded(node.arg(0)), operand_access(node, 0))
         prologue = tuple(self.instrs)
         assert last == len(prologue) - 1
         self.instrs, self._ids = [], {}
@@ -304,6 +304,14 @@ class _SpecBuilder:
     def _store(self, value: int) -> None:
         out = self._output()
         self._emit("store", self.buffers[out].dtype, (value,), buffer=out, index=self.group.access)
+
+
+def _unrounded(x: Value) -> Value:
+    """Return what is rounded to bf16 at last, which kernels do as they store rows; else `x`."""
+    if x.node is None or x.node.op != "cast" or x.tensor.dtype != "bf16":
+        return x
+    before = x.node.arg(0)
+    return before if before.tensor.dtype == "f32" else x
 
 
 def window_of(node: Node) -> Window[sympy.Expr]:

@@ -7,7 +7,7 @@ takes 16 times the bytes, which is little beside what a model computes for each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ import sympy
 from ...jit.evaluation import from_memory
 from ...jit.families.concat.spec import Concat
 from ...jit.families.matmul.microkernel import PANEL
+from ...jit.families.matmul.problem import PAIRS_LAYOUT
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest, bodies, map_bodies
@@ -50,7 +51,7 @@ def _panels_of_products(graph: Graph) -> Iterator[Value]:
     """Yield the constants that products read as panels."""
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.product.b_layout == "panels":
+        if isinstance(spec, Matmul) and spec.product.b_layout in ("panels", PAIRS_LAYOUT):
             yield node.arg(_inputs(spec).index(spec.product.b))
 
 
@@ -85,9 +86,11 @@ def _is_row(load: Instr[sympy.Expr]) -> bool:
 
 def _holds(panels: Value, table: Value) -> bool:
     """Return True where element [row, column] of a table is the one [row / PANEL, column, row % PANEL] of
-    panels, bit for bit, after what the panels' dtype may need of widening."""
+    panels, or [row / PANEL, column / 2, row % PANEL, column % 2] of panels of pairs, bit for bit, after what
+    the panels' dtype may need of widening."""
     (rows, columns), dtype = shape_of(table), table.tensor.dtype
-    if not rows or shape_of(panels) != (-(-rows // PANEL), columns, PANEL):
+    n_panels, steps, *rest = shape_of(panels)
+    if not rows or (n_panels, steps * (rest[1] if len(rest) > 1 else 1)) != (-(-rows // PANEL), columns):
         return False
     if dtype not in ("f32", panels.tensor.dtype):
         return False
@@ -100,7 +103,7 @@ def _holds(panels: Value, table: Value) -> bool:
 
 def _are_rows(panels: np.ndarray, held: str, rest: np.ndarray, dtype: str) -> bool:
     """Return True where the panels, of dtype `held`, have the first rows of `rest`."""
-    rows = panels.swapaxes(1, 2).reshape(-1, panels.shape[1])[: len(rest)]
+    rows = panels.swapaxes(1, 2).reshape(len(panels) * PANEL, -1)[: len(rest)]
     if held != dtype:
         rows = from_memory(rows, held).astype(np.float32)
     bits = f"u{DTYPES[dtype].bytes}"
@@ -120,15 +123,16 @@ def _read_panels(node: Node, table: Value, panels: Value) -> None:
     rows, _ = shape_of(table)
     dtype = panels.tensor.dtype
     for buffer in _buffers_of(node, table):
-        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, dtype, rows))
+        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, panels, rows))
         buffers = list(spec.buffers)
         buffers[buffer] = Buffer(dtype, shape_of(panels))
         node.attrs["spec"] = replace(spec, buffers=tuple(buffers))
     node.set_args([panels if arg is table else arg for arg in node.args])
 
 
-def _from_panels(buffer: int, dtype: str, rows: int, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
-    """Return a body whose loads of `buffer`, a table of so many rows, read panels of `dtype`."""
+def _from_panels(buffer: int, panels: Value, rows: int, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
+    """Return a body whose loads of `buffer`, a table of so many rows, read `panels`."""
+    dtype, has_pairs = panels.tensor.dtype, len(shape_of(panels)) > 3
     made: list[Instr[sympy.Expr]] = []
     ids: list[int] = []
 
@@ -149,6 +153,28 @@ def _from_panels(buffer: int, dtype: str, rows: int, body: Body[sympy.Expr]) -> 
         panel, lane = (
             Index(value=emit(Instr(op, "i64", (checked, by)))) for op, by in (("shr", shift), ("and", mask))
         )
-        loaded = emit(Instr("load", dtype, buffer=buffer, index=(panel, column, lane)))
+        place: tuple[Index[sympy.Expr], ...] = (panel, column, lane)
+        if has_pairs:
+            step = _position(column, emit)
+            one = emit(Instr("const", "i64", value=1))
+            pair, which = (Index(value=emit(Instr(op, "i64", (step, one)))) for op in ("shr", "and"))
+            place = (panel, pair, lane, which)
+        loaded = emit(Instr("load", dtype, buffer=buffer, index=place))
         ids.append(loaded if dtype == old.dtype else emit(Instr("cast", old.dtype, (loaded,))))
     return tuple(made)
+
+
+def _position(index: Index[sympy.Expr], emit: Callable[[Instr[sympy.Expr]], int]) -> int:
+    """Return the value of a column's index as an instruction."""
+
+    def number(size: sympy.Expr | int) -> int:
+        is_known = isinstance(size, int)
+        return emit(Instr("const", "i64", value=size) if is_known else Instr("dim", "i64", size=size))
+
+    if index.loop is None:
+        return number(index.offset)
+    position = emit(Instr("iota", "i64", loop=index.loop))
+    for op, size, nothing in (("mul", index.scale, 1), ("add", index.offset, 0)):
+        if size != nothing:
+            position = emit(Instr(op, "i64", (position, number(size))))
+    return position

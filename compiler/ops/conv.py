@@ -19,9 +19,9 @@ from .matmul import matmul
 from .pointwise import add
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 
-#: The dtype of sums by those of an image of bytes and its weight: exact, in i32 modulo 2^32, or, for narrow
-#: groups, whose sums are short, in f32.
-BYTES = {("u8", "i8"): "i32", ("u8", "f32"): "f32"}
+#: The dtype of sums by those of a narrow image and its weight. Those of bytes are exact, in i32 modulo 2^32,
+#: or, for narrow groups, whose sums are short, in f32.
+SUMS = {("u8", "i8"): "i32", ("u8", "f32"): "f32", ("bf16", "bf16"): "f32"}
 PER_AXIS = ("kernel", "stride", "dilation", "expansion", "low", "high")
 
 # The operator -------------------------------------------------------------------------------------
@@ -31,8 +31,8 @@ def _infer_conv(types: Types, attrs: Attrs) -> Sequence[Type]:
     x, weight = tensors("conv", types, 2)
     if attrs["planes"] and x.rank > 2:
         x = TensorType(x.dtype, (x.shape[0], *x.shape[2:], x.shape[1]))
-    dtype = BYTES.get((x.dtype, weight.dtype)) or same_dtype("conv", [x, weight])
-    if (x.dtype, weight.dtype) not in BYTES:
+    dtype = SUMS.get((x.dtype, weight.dtype)) or same_dtype("conv", [x, weight])
+    if (x.dtype, weight.dtype) not in SUMS:
         check_dtype("conv", dtype, ("f32",))
     groups, n_axes = attrs["groups"], len(attrs["kernel"])
     if x.rank < 3 or any(len(attrs[name]) != x.rank - 2 for name in PER_AXIS):
@@ -146,7 +146,8 @@ OPS: tuple[Op, ...] = (
         "The channels-last image x [N, spatial.., C], spread by `expansion` and padded by zeros `low` and "
         "`high`, under the windows of `kernel` taps: [N, out.., F]. weight is [taps * C / groups, F]. A "
         "negative dilation reverses the taps of its axis. `planes`: x is [N, C, spatial..] (`read_planes`). "
-        "u8 images by constant i8 weights have sums in i32, by f32 weights in f32.",
+        "u8 images by constant i8 weights have sums in i32, by f32 weights in f32; bf16 images by constant "
+        "bf16 weights in f32.",
         _infer_conv,
         _conv,
         samples=(

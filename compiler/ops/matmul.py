@@ -27,6 +27,8 @@ def _infer_matmul(types: Types, attrs: Attrs) -> Sequence[Type]:
         dtype = "f32"
     elif is_of_bytes(a, b):
         dtype = "i32"
+    elif (a.dtype, b.dtype) == ("bf16", "bf16"):
+        dtype = "f32"
     else:
         dtype = same_dtype("matmul", [a, b])
         check_dtype("matmul", dtype, (*FLOAT_DTYPES, *INT_DTYPES))
@@ -135,9 +137,9 @@ OPS: tuple[Op, ...] = (
         "matmul",
         "matmul",
         "matmul(Tensor a, Tensor b, Tensor? scale) -> Tensor",
-        "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. f16 and bf16 add up in f32; "
-        "u8 times a constant b in i8 in i32. With a constant scale [groups, N] b is a constant in i8, each "
-        "group of whose rows stands for integers times a row of scale.",
+        "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. bf16 times a constant b in "
+        "bf16 is f32; u8 times a constant b in i8 in i32. With a constant scale [groups, N] b is a constant in "
+        "i8, each group of whose rows stands for integers times a row of scale.",
         _infer_matmul,
         _matmul,
         samples=(

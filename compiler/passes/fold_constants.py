@@ -5,7 +5,7 @@ make less of it. Products and elementwise results of f32 weights fold where they
 largest constant that they are made of (a table that is normalised and projected, a weight times its norm).
 Other nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself
 never folds; it is looked through where something no larger is computed from it. A weight in
-f16, bf16 or i8 that matrix products take in f32 folds as well: its panels are narrow again
+f16, bf16 or i8 that products and convolutions take in f32 folds as well: panels of products are narrow again
 (`compiler.lower.weights`).
 """
 
@@ -79,20 +79,21 @@ def _is_of_weights(node: Node, type: TensorType) -> bool:
 
 
 def _is_widened(node: Node) -> bool:
-    """Return True where `node` casts a constant matrix of NARROW for matrix products alone."""
+    """Return True where `node` casts a constant of NARROW for products and convolutions alone."""
     if node.op != "cast":
         return False
     (arg,) = node.present
-    is_narrow = isinstance(arg.type, TensorType) and arg.type.dtype in NARROW and len(arg.type.shape) == 2
+    is_narrow = isinstance(arg.type, TensorType) and arg.type.dtype in NARROW and len(arg.type.shape) >= 2
     is_wide = node.result.tensor.dtype == "f32"
     return is_narrow and is_wide and _is_weight(node.result) and _constant(arg) is not None
 
 
 def _is_weight(value: Value) -> bool:
-    """Return True where `value`, perhaps moved, is only ever the right operand of matrix products."""
+    """Return True where `value`, perhaps moved, is only ever the right operand of products and
+    convolutions."""
     return bool(value.users) and all(
         user.args[1] is value and user.args[0] is not value
-        if user.op == "matmul"
+        if user.op in ("matmul", "conv")
         else user.op in MOVES and _is_weight(user.result)
         for user in value.users
     )

@@ -25,6 +25,7 @@ from .place_memory import place_memory
 from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
 from .read_planes import read_planes
+from .round_products import round_products
 from .simplify_convs import simplify_convs
 from .skip_zeros import skip_zeros
 from .update_in_place import find_updates, update_in_place
@@ -41,6 +42,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (quantise_activations, "core"),  # weights are constants as products read them
     (read_planes, "core"),  # convolutions of bytes have channels last, and nothing simpler is left
     (quantise_weights, "core"),  # weights are constants as products read them
+    (round_products, "core"),  # what is still f32 by f32 stays no integers
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
