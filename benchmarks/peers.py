@@ -76,12 +76,16 @@ def onnxruntime_runner(path: Path) -> Runner:
     return lambda item: session.run(None, {name: item[name].numpy() for name in names})
 
 
-def openvino_runner(path: Path) -> Runner:
-    """OpenVINO's CPU plugin in f32 (its default may be lower), one thread, set for latency."""
+def openvino_runner(path: Path, precision: str = "f32") -> Runner:
+    """OpenVINO's CPU plugin in `precision` (its default may be lower than f32), one thread, for latency."""
     import openvino as ov
 
     core = ov.Core()
-    config = {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    config = {
+        "INFERENCE_NUM_THREADS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": precision,
+    }
     compiled = core.compile_model(core.read_model(path), "CPU", config)
     names = [given.any_name for given in compiled.inputs]
     request = compiled.create_infer_request()

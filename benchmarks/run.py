@@ -30,6 +30,7 @@ SECTIONS = {
     "vit": "An encoder layer and vit_b_16 (one core, all in one run)",
     "decode": "Decoding, bound by memory (one core, all in one run)",
     "quantised": "int8 against f32 and other runtimes (one core, all in one run)",
+    "bf16": "Products of bf16 (one core, all in one run)",
     "doors": "TorchScript, recurrent layers and nested inputs (one core, all in one run)",
     "quantised_models": "Models whose activations are bytes (one core, all in one run)",
     "limits": "Kernels beside the limits of the machine (one core)",

@@ -16,9 +16,12 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import dynamic_shapes, example_inputs, load_bert, random_inputs
 
 
-def compile_bert(model: torch.nn.Module, strategy: str = "auto") -> shapevm.Executable:
+def compile_bert(
+    model: torch.nn.Module, strategy: str = "auto", options: shapevm.Options | None = None
+) -> shapevm.Executable:
     """Return the compiled transformer."""
-    return shapevm.compile(model, kwargs=example_inputs(), dynamic_shapes=dynamic_shapes(), strategy=strategy)
+    given = {"kwargs": example_inputs(), "dynamic_shapes": dynamic_shapes(), "strategy": strategy}
+    return shapevm.compile(model, **given, options=options)
 
 
 def warm(exe: shapevm.Executable, item: dict[str, torch.Tensor]) -> None:

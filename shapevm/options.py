@@ -209,8 +209,9 @@ class Options:
         None,
         Row(
             "under int8 and int4 a weight that rounding would change by more than this share of its norm is "
-            "rounded less: to int8 instead of int4, else not at all; with `calibrate` so is a product whose "
-            "weight and activation together would change it by more (`shapevm inspect` lists the weights)",
+            "rounded less: to int8 instead of int4, else not at all; with `calibrate`, and where precision "
+            "is bf16, so is a product whose weight and activation together would change it by more (`shapevm "
+            "inspect` lists the weights)",
             is_right=_is_share,
             must_be="a number from 0 to 1, or None",
             form="SHARE",

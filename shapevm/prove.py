@@ -22,7 +22,7 @@ import numpy as np
 
 from .errors import InputError
 from .executable import Executable
-from .invariance.verdicts import AMX, Verdict, along, along_text, exceptions, row_symbols
+from .invariance.verdicts import AMX, Verdict, along, along_text, exceptions, is_exception, row_symbols
 from .opening import open_executable
 from .runner import runner_path
 from .samples import sample_inputs
@@ -244,6 +244,8 @@ class Prover:
     def _without_tiles(self) -> Executable:
         kernels = tuple(
             replace(kernel, objects=tuple(o for o in kernel.objects if o.target != AMX))
+            if is_exception(kernel)
+            else kernel
             for kernel in self.program.kernels
         )
         if not self.report.exceptions or not all(kernel.objects for kernel in kernels):

@@ -138,8 +138,8 @@ OPS: tuple[Op, ...] = (
         "matmul",
         "matmul(Tensor a, Tensor b, Tensor? scale) -> Tensor",
         "a [batch.., M, K] times b [K, N] or [batch.., K, N]: [batch.., M, N]. bf16 times a constant b in "
-        "bf16 is f32; u8 times a constant b in i8 in i32. With a constant scale [groups, N] b is a constant in "
-        "i8, each group of whose rows stands for integers times a row of scale.",
+        "bf16 is f32; u8 times a constant b in i8 is i32. With a constant scale [groups, N] b is a constant "
+        "in i8, each group of whose rows stands for integers times a row of scale.",
         _infer_matmul,
         _matmul,
         samples=(

@@ -22,12 +22,13 @@ from ..ir.ranges import bounds
 from ..ir.rounding import RoundedWeight, Rounding
 from ..lower.packing import has_depthwise_kernel
 from ..lower.specs import window_of
+from ..lower.weights import held
 from ..ops import OPS
 from ..ops import build as B
-from .quantise_weights import MAX_INTEGER
 from .rewrite import rewrite
 
 STEPS = TOGETHER[PAIRS_LAYOUT]
+FORM = "bf16 x bf16"
 ACTIVATION_ERROR = 2.0**-9  # of a number that is rounded to bf16, at most
 
 
@@ -54,7 +55,7 @@ def _product(b: Builder, node: Node) -> Value | None:
     error = error if narrow is not None else hypot(error, ACTIVATION_ERROR)
     reason = _why_not(node, array) or _too_wrong(rounding, error) or _slower(node, b.graph)
     if rounds:
-        _note(rounding, name, array, "" if reason else "bf16", error, reason)
+        _note(rounding, name, array, "" if reason else FORM, error, reason)
     if reason:
         return None
     left = B.cast_to(b, x, "bf16") if narrow is None else narrow
@@ -86,7 +87,7 @@ def _why_not(node: Node, weight: np.ndarray) -> str:
         return "a number is not finite"
     if not weight.size:
         return "it has no elements"
-    if np.abs(weight).max() <= MAX_INTEGER and np.array_equal(weight, np.rint(weight)):
+    if held(weight, "f32")[1] == "i8":
         return "its numbers are integers of a byte"
     if node.op == "matmul":
         return f"its {k} steps are no multiple of {STEPS}" if k % STEPS else ""
@@ -128,11 +129,11 @@ def _slower(node: Node, graph: Graph) -> str:
 SLOWER_FROM = 2
 
 
-def _note(rounding: Rounding, name: str, weight: np.ndarray, held: str, error: float, reason: str) -> None:
+def _note(rounding: Rounding, name: str, weight: np.ndarray, form: str, error: float, reason: str) -> None:
     """Note what became of a weight, if it was not noted before, say as integers."""
     k, n = map(int, weight.shape)
-    if held:
+    if form:
         before = rounding.weights[name].reason if name in rounding.weights else ""
-        rounding.weights[name] = RoundedWeight(name, (k, n), "bf16 x bf16", 2 * weight.size, error, before)
+        rounding.weights[name] = RoundedWeight(name, (k, n), form, 2 * weight.size, error, before)
     elif name not in rounding.weights:
         rounding.weights[name] = RoundedWeight(name, (k, n), "f32", 4 * weight.size, 0.0, f"bf16: {reason}")

@@ -5,11 +5,11 @@
 #include <stdint.h>
 
 enum {
-  CPU_SHA = 1,  /* SHA, SSE4.1 */
-  CPU_V3 = 2,   /* AVX2, FMA, BMI, BMI2, F16C, LZCNT, MOVBE: x86-64-v3 */
-  CPU_V4 = 4,   /* AVX-512 F, BW, CD, DQ, VL besides: x86-64-v4 */
-  CPU_VNNI = 8, /* AVX-512 VNNI besides */
-  CPU_AMX = 16, /* AMX tiles, their products of bf16 and int8, besides; Linux must be asked for them */
+  CPU_SHA = 1,       /* SHA, SSE4.1 */
+  CPU_V3 = 2,        /* AVX2, FMA, BMI, BMI2, F16C, LZCNT, MOVBE: x86-64-v3 */
+  CPU_V4 = 4,        /* AVX-512 F, BW, CD, DQ, VL besides: x86-64-v4 */
+  CPU_VNNI = 8,      /* AVX-512 VNNI besides */
+  CPU_AMX = 16,      /* AMX tiles, their products of bf16 and int8, besides; Linux must be asked for them */
   CPU_AVX_VNNI = 32, /* AVX-VNNI besides x86-64-v3 */
   CPU_DOTPROD = 64,  /* AArch64: sdot */
   CPU_I8MM = 128,    /* AArch64: usdot besides */

@@ -52,15 +52,10 @@ static int32_t rank_i8mm(void) { return cpu_features() & CPU_I8MM ? 3 : 0; }
 static const struct target {
   const char *name;
   int32_t (*rank)(void);
-} TARGETS[] = {{"x86-64-v4-amx", rank_x86_amx},
-               {"x86-64-v4-bf16", rank_x86_bf16},
-               {"x86-64-v4-vnni", rank_x86_vnni},
-               {"x86-64-v4", rank_x86_v4},
-               {"x86-64-v3-vnni", rank_x86_v3_vnni},
-               {"x86-64-v3", rank_x86_v3},
-               {"aarch64-i8mm", rank_i8mm},
-               {"aarch64-dotprod", rank_dotprod},
-               {"aarch64", rank_aarch64}};
+} TARGETS[] = {
+    {"x86-64-v4-amx", rank_x86_amx}, {"x86-64-v4-bf16", rank_x86_bf16},    {"x86-64-v4-vnni", rank_x86_vnni},
+    {"x86-64-v4", rank_x86_v4},      {"x86-64-v3-vnni", rank_x86_v3_vnni}, {"x86-64-v3", rank_x86_v3},
+    {"aarch64-i8mm", rank_i8mm},     {"aarch64-dotprod", rank_dotprod},    {"aarch64", rank_aarch64}};
 
 enum { N_TARGETS = sizeof TARGETS / sizeof *TARGETS };
 

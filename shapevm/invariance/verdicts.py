@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..jit.dependence import Alike, Layout, Mixed, Number, Positions, Rows, Shared
 from ..jit.families.table import family_of
 from ..jit.spec_reader import from_json
-from ..vm.program import Program
+from ..vm.program import Kernel, Program
 from .flow import Flow
 from .rules import Walk
 from .values import BATCH, Known, State, Tensor, Unknown, layout_of
@@ -144,16 +144,21 @@ def along_text(causes_of: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str
     return lines
 
 
+def is_exception(kernel: Kernel) -> bool:
+    """Return True for a kernel with code whose bits hang on the number of rows: products of f32 on AMX tiles.
+    Those of bytes are exact, and of those of bf16 tiles compute any number of rows."""
+    if not any(o.target == AMX for o in kernel.objects):
+        return False
+    spec = from_json(kernel.spec)
+    return family_of(spec).extensions(spec) == ("amx",)
+
+
 def exceptions(program: Program) -> list[str]:
-    """Return what code of `program` has bits that hang on the number of rows: products on AMX tiles."""
+    """Return what code of `program` has bits that hang on the number of rows."""
     from ..jit.families.matmul.amx import MIN_ROWS
 
-    found = []
-    for number, kernel in enumerate(program.kernels):
-        if any(o.target == AMX for o in kernel.objects):
-            spec = from_json(kernel.spec)
-            if family_of(spec).extensions(spec) == ("amx",):  # those of bytes are exact
-                found.append(f"k{number} {kernel.label}")
+    kernels = enumerate(program.kernels)
+    found = [f"k{number} {kernel.label}" for number, kernel in kernels if is_exception(kernel)]
     if not found:
         return []
     return [

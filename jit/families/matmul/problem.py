@@ -129,7 +129,7 @@ class Problem:
     @property
     def slabs(self) -> amx.Slabs | None:
         """The slabs of long rows on AMX tiles, in exact code."""
-        plain = not (self.batch or self.is_quads or self.grouped or self.prepares_rows)
+        plain = not (self.batch or self.has_dots or self.grouped or self.prepares_rows)
         if not (self.has_tiles and plain and isinstance(self.m, int) and isinstance(self.k, int)):
             return None
         return amx.slabs_of(self.m, self.k, self.block)
