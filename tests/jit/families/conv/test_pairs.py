@@ -18,7 +18,12 @@ from shapevm.jit.text import format_spec, parse_spec
 from ...tiers import check_tiers
 from ..matmul.test_pairs import TARGETS
 from .test_conv import ROWS, conv, out_size
-from .test_quads import CASES
+from .test_quads import CASES as BYTES
+
+CASES = BYTES | {
+    "whole tiles": (16, 32, 33, 3, 1, 1, 1, 1, 1, 1),
+    "whole tiles, strided": (16, 64, 40, 3, 2, 1, 1, 1, 1, 1),
+}
 
 
 def of_bf16(case: str) -> Conv:
@@ -69,6 +74,12 @@ def test_every_target(case: str, target: str) -> None:
     Kernel(compile_kernel(spec, dims, target)).run(found, dims)
     evaluate(spec, dims, wanted)
     np.testing.assert_allclose(found[3], wanted[3], 1e-5, 1e-4)
+
+
+def test_lines_are_read_where_steps_are_cut_as_in_patches() -> None:
+    for case, variant in (("whole tiles", "padded"), ("many channels", "patches")):
+        code = compile_kernel(of_bf16(case), (2, 16, 16, 512), "x86-64-v4-amx")
+        assert set(code.variants) == {variant, "amx-bytes"}
 
 
 def test_channels_that_are_no_pairs_are_refused() -> None:
