@@ -10,7 +10,7 @@ import sympy
 from ...ir.dims import format_dim, simplify, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Builder, Node, Value
-from ...ir.types import INT, ListType, ScalarType
+from ...ir.types import INT, ListType, ScalarType, TensorType
 from ...ops import COMPOSITES as SHARED
 from ...ops import build as B
 from ...ops.conditions import add_guard
@@ -79,7 +79,7 @@ def stack(b: Builder, xs: Any, dim: int = 0) -> Value:
     """torch.stack, also of a list whose length only a call tells."""
     if not isinstance(xs, Value):
         return _convert(b, "aten.stack.default", xs, dim)
-    made = _stacked(b, xs)
+    made = stacked(b, xs)
     rank = len(B.shape_of(made))
     axis = B.axis_of("stack", dim, rank)
     return B.permute(b, made, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
@@ -95,16 +95,22 @@ def cat(b: Builder, xs: Any, dim: int = 0) -> Value:
     return B.reshape(b, made, [*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]])
 
 
-def _stacked(b: Builder, xs: Value) -> Value:
-    """Return the tensors of a list as the rows of one."""
+def stacked(b: Builder, xs: Value) -> Value:
+    """Return the tensors, or numbers, of a list as the rows of one tensor."""
     assert isinstance(xs.type, ListType)
     element: Any = xs.type.element
+    dtypes = {"int": "i64", "float": "f64", "bool": "bool"}
+    is_number = isinstance(element, ScalarType) and element.kind in dtypes
+    if not is_number and not isinstance(element, TensorType):
+        raise UnsupportedOp(f"a list of {element} whose length only a call tells makes no tensor")
+    dtype, shape = (dtypes[element.kind], ()) if is_number else (element.dtype, element.shape)
     name = symbol(b.graph.new_name("n"))
     b.insert(Node("int_max", [b.one("len", xs), b.size(0)]), [ScalarType("int", name)])
-    start = B.full(b, 0, element.dtype, (name, *element.shape))
+    start = B.full(b, 0, dtype, (name, *shape))
 
     def step(row: Value, made: list[Value]) -> list[Value]:
-        return [with_row(b, made[0], b.one("get", xs, b.one("item", row)), row)]
+        part = b.one("get", xs, b.one("item", row))
+        return [with_row(b, made[0], b.one("scalar", part, dtype=dtype) if is_number else part, row)]
 
     return for_each(b, name, [start], step, "stack")[0]
 

@@ -194,6 +194,8 @@ def _as_tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *rest: An
 
 def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
     b = importer.builder
+    if isinstance(data, List) and is_run_time_list(data.content):
+        return composites.stacked(b, data.read()), str(data.content.type.element)
     if isinstance(data, List):
         parts = [_stacked(importer, item) for item in content(importer, data)]
         if not parts:

@@ -26,6 +26,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     objects,
     optionals,
     sharing,
+    strangers,
     texts,
     trees,
     unfamiliar,
