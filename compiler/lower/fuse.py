@@ -107,6 +107,8 @@ class Fusion:
             joins = False  # computed once, not in several pieces
         if any(demand.group.row or demand.group.cuts for demand in demands) and node in self._in_epilogues:
             joins = False  # computed once, as the matmul's epilogue, not in every stage or piece
+        if node in self._in_epilogues and _is_narrowing(node) and any(map(_contracts, demands)):
+            joins = False  # the other product's kernel would read its sums, which are wider
         is_full = kind not in ("view", "source") and any(len(d.group.places) >= MAX_NODES for d in demands)
         if is_full or node in self._apart:
             joins = False  # what a compiler takes for a body grows faster than the body
@@ -169,6 +171,16 @@ class Fusion:
         group = around(node.result)
         self.groups[node.result] = group
         self._join(node, group, group.access, memory=False)
+
+
+def _is_narrowing(node: Node) -> bool:
+    """Whether a node makes bytes of f32."""
+    return node.op == "cast" and node.attrs["dtype"] in ("u8", "i8") and node.arg(0).tensor.dtype == "f32"
+
+
+def _contracts(demand: Demand) -> bool:
+    """Whether a kernel has a product already."""
+    return any(OPS[node.op].kind in CONTRACTIONS for node in demand.group.places)
 
 
 def _aliases(value: Value) -> Iterator[Value]:

@@ -14,7 +14,7 @@ than `Rounding.max_error`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -38,6 +38,7 @@ from .quantise_weights import FORMATS, error_of, n_bytes
 from .windows import pool_again, pooled
 
 STEPS = 255  # of an activation
+IMAGE_RANK = 4
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
 SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_widened`
 FEW_STEPS = 16  # of a product that is not worth rounding
@@ -85,12 +86,37 @@ def quantise_activations(graph: Graph) -> None:
 
 
 def products(graph: Graph) -> dict[Value, list[Node]]:
-    """Return the activations that products by constants read, outside of branches and loops, and these."""
+    """Return the activations that products by constants read, outside of branches and loops, and these; and
+    without any, images that are added to a product's in its epilogue."""
     found: dict[Value, list[Node]] = {}
     for node in graph.body.nodes:
         if _is_product(node):
             found.setdefault(_memory_of(node.arg(0)), []).append(node)
+    order = {node: i for i, node in enumerate(graph.body.nodes)}
+    for node in graph.body.nodes:
+        if (branch := _branch_of(node, order)) is not None:
+            found.setdefault(branch, [])
     return found
+
+
+def _branch_of(node: Node, order: Mapping[Node, int]) -> Value | None:
+    """Return the image that a sum of two products' images reads from memory: the one that is made first."""
+    if node.op != "add" or len(shape_of(node.result)) != IMAGE_RANK:
+        return None
+    first, second = map(_product_behind, node.present)
+    if any(arg.users != [node] for arg in node.present) or first is None or second is None:
+        return None
+    return node.arg(0 if order[first] < order[second] else 1)
+
+
+def _product_behind(x: Value) -> Node | None:
+    """Return the product that `x` is, times and plus constants by channel; else None."""
+    while x.node is not None and x.node.op in ("mul", "add", "sub"):
+        inner, _ = with_vector(x.node)
+        if inner is None or inner.users != [x.node]:
+            return None
+        x = inner
+    return x.node if x.node is not None and _is_product(x.node) else None
 
 
 def observe(graph: Graph) -> int:
@@ -170,13 +196,14 @@ class _Quantised:
         self.static = self._smoothed(readers)
         self.readers = [node for node in readers if self._is_worth(node)]
         self.is_partial = len(self.readers) < len(readers)
+        self.is_branch = not readers
 
     def emit(self) -> dict[Value, Value]:
         """Put products of bytes in place of those of f32; return them by these."""
-        if not self.readers:
-            return {}
         block, node = self.graph.body, self.x.node
         others = [user for user in dict.fromkeys(self.x.users) if user not in self._reshapes()]
+        if not (self._is_exact_enough(others) if self.is_branch else self.readers):
+            return {}
         b = Builder(self.graph, block, 0 if node is None else block.nodes.index(node) + 1)
         q = self._quantised(b, others)
         if self._is_dequantised_for(others):
@@ -187,6 +214,13 @@ class _Quantised:
             made[reader.result] = self._product(b, reader, q)
             self.graph.replace(reader.result, made[reader.result])
         return made
+
+    def _is_exact_enough(self, others: Sequence[Node]) -> bool:
+        """Whether an image that only sums read may be held in bytes: if products made it of bytes."""
+        limit, product = self.rounding.max_error, _product_behind(self.x)
+        noise, signal = self.static.scale**2 / 12, self.found.squares.mean()
+        is_fine = limit is None or noise <= limit**2 * signal
+        return product is None and is_fine and self._is_dequantised_for(others)
 
     def _reshapes(self) -> set[Node]:
         """Return the readers and what lies between the activation and them."""
