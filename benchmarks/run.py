@@ -24,6 +24,7 @@ from shapevm.tables import table_text
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
     "peers": "The sentence encoder beside other runtimes (one core, all in one run)",
+    "cold": "Sizes that come once, beside other runtimes (one core)",
     "vision": "ResNet-50 and its layers (one core, all in one run)",
     "classifiers": "Image classifiers (one core, all in one run)",
     "architectures": "Transformers of real widths, two layers of each (one core, all in one run)",
