@@ -10,7 +10,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from shapevm.jit.families.conv.spec import Conv
-from shapevm.jit.families.matmul.problem import QUAD_LAYOUTS
 from shapevm.jit.families.matmul.spec import ProductSpec
 from shapevm.jit.spec_reader import from_json
 
@@ -73,7 +72,7 @@ def test_linear_layers_multiply_bytes(weights: str, limit: float, tmp_path: Path
     model, samples = Perceptron(), [(torch.randn(64, 64),) for _ in range(4)]
     options = shapevm.Options(weights=weights, calibrate=samples)
     exe = shapevm.compile(model, (torch.randn(5, 64),), dynamic_shapes=DYNAMIC, options=options)
-    assert [spec.product.b_layout in QUAD_LAYOUTS for spec in products(exe)] == [True, True]
+    assert [spec.product.b_layout in ("quads", "grouped_quads") for spec in products(exe)] == [True, True]
     exe.save(tmp_path / "model.svm")
     with shapevm.load(tmp_path / "model.svm") as loaded:
         for rows in (1, 2, 17, 64):
