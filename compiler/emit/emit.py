@@ -375,6 +375,14 @@ class FunctionEmitter:
                 shape, what = self.shape(value), node.attrs["name"]
                 self.code.op("expect", a=register, dtype=value.type.dtype, sizes=shape, what=what)
 
+    def get(self, node: Node) -> None:
+        """An element of a container; sizes of a tensor that it names."""
+        a, key = map(self.register, node.present)
+        *named, result = node.results
+        self.values[result] = self.code.result("get", a=a, key=key)
+        for value, (_, axis) in zip(named, node.attrs.get("sizes", ()), strict=True):
+            self.values[value] = self.code.result("dim", a=self.values[result], axis=axis)
+
     def _define(self, values: Sequence[Value]) -> tuple[int, ...]:
         registers = tuple(self.code.register() for _ in values)
         self.values.update(zip(values, registers, strict=True))
@@ -419,7 +427,6 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "tuple": ("tuple", "values"),
     "list": ("list", "values"),
     "dict": ("dict", "items"),
-    "get": ("get", "a key"),
     "len": ("len", "a"),
     "append": ("append", "a value"),
     "list_set": ("set", "a index value"),
@@ -443,6 +450,7 @@ _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
     "while": FunctionEmitter.loop,
     "call": FunctionEmitter.call,
     "extern": FunctionEmitter.extern,
+    "get": FunctionEmitter.get,
     "guard": FunctionEmitter.guard,
     **dict.fromkeys(_INSTRUCTIONS, FunctionEmitter.simple),
 }

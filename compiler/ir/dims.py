@@ -127,6 +127,10 @@ def shapes_equal(a: tuple[DimExpr, ...], b: tuple[DimExpr, ...]) -> bool:
     return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+#: The size of an axis of tensors in a list that need not be alike. It is no symbol of the contract.
+OPEN = sympy.Symbol("_", integer=True, nonnegative=True)
+
+
 def symbols_of(dim: DimExpr) -> frozenset[str]:
     """Return the names of the symbols in `dim`."""
     return frozenset() if isinstance(dim, int) else _symbols_of(dim)
@@ -134,7 +138,7 @@ def symbols_of(dim: DimExpr) -> frozenset[str]:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _symbols_of(dim: sympy.Expr) -> frozenset[str]:
-    return frozenset(str(s) for s in dim.free_symbols)
+    return frozenset(str(s) for s in dim.free_symbols if s != OPEN)
 
 
 def evaluate(dim: DimExpr, values: Mapping[str, int]) -> int:

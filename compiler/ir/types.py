@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...vm.isa import DTYPES
-from .dims import DimExpr, format_dim, parse_dim, shapes_equal
+from .dims import OPEN, DimExpr, equal, format_dim, parse_dim
 
 FLOAT_DTYPES = ("f64", "f32", "f16", "bf16")
 INT_DTYPES = ("i64", "i32", "i16", "i8", "u8")
@@ -89,14 +90,48 @@ INT, FLOAT, BOOL, STR, NONE = (ScalarType(kind) for kind in ("int", "float", "bo
 
 
 def types_equal(a: Type, b: Type) -> bool:
-    """Return True where both types hold the same values; what is known of an int's value does not count."""
+    """Return True where both types hold the same values; what is known of an int's value does not count, and
+    a size that is open is that of any other."""
     if isinstance(a, TensorType) and isinstance(b, TensorType):
-        return a.dtype == b.dtype and shapes_equal(a.shape, b.shape)
+        if a.dtype != b.dtype or a.rank != b.rank:
+            return False
+        return all(OPEN in (x, y) or equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
     if isinstance(a, ScalarType) and isinstance(b, ScalarType):
         return a.kind == b.kind
     parts_a, parts_b = parts(a), parts(b)
     same_form = type(a) is type(b) and len(parts_a) == len(parts_b)
     return same_form and all(types_equal(x, y) for x, y in zip(parts_a, parts_b, strict=True))
+
+
+def joined(a: Type, b: Type) -> Type | None:
+    """Return the type of elements that are `a` or `b`: sizes that differ are open. None: there is none."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and (a.dtype, a.rank) == (b.dtype, b.rank):
+        pairs = zip(a.shape, b.shape, strict=True)
+        return TensorType(a.dtype, tuple(x if equal(x, y) else OPEN for x, y in pairs))
+    if isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.elements) == len(b.elements):
+        found = [joined(x, y) for x, y in zip(a.elements, b.elements, strict=True)]
+        return None if None in found else TupleType(tuple(type for type in found if type is not None))
+    if isinstance(a, ListType) and isinstance(b, ListType):
+        inner = joined(a.element, b.element)
+        return None if inner is None else ListType(inner)
+    return a if types_equal(a, b) else None
+
+
+def common_type(types: Iterable[Type | None]) -> Type | None:
+    """Return the type of elements that are of any of these; None where there is none."""
+    found: Type | None = None
+    for i, type in enumerate(types):
+        found = type if i == 0 else joined(found, type) if found is not None and type is not None else None
+    return found
+
+
+def with_open_sizes(type: Type, is_known: Callable[[DimExpr], bool]) -> Type:
+    """Return a type whose sizes are open where they are not known."""
+    if isinstance(type, TensorType):
+        return TensorType(type.dtype, tuple(x if is_known(x) else OPEN for x in type.shape))
+    if isinstance(type, TupleType):
+        return TupleType(tuple(with_open_sizes(each, is_known) for each in type.elements))
+    return ListType(with_open_sizes(type.element, is_known)) if isinstance(type, ListType) else type
 
 
 def parts(type: Type) -> tuple[Type, ...]:

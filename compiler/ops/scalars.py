@@ -26,6 +26,7 @@ from ..ir.types import (
     TensorType,
     TupleType,
     Type,
+    joined,
     types_equal,
 )
 from . import build as B
@@ -209,13 +210,29 @@ def _infer_get(types: Types, attrs: Attrs) -> Sequence[Type]:
                 f"get: the position is {position}; a tuple of {len(container.elements)} takes a "
                 "constant position in it"
             )
-        return (container.elements[int(position)],)
+        return _of_sizes(container.elements[int(position)], attrs.get("sizes", ()))
     if isinstance(container, ListType):
         scalar("get", types, 1, "int")
-        return (container.element,)
+        return _of_sizes(container.element, attrs.get("sizes", ()))
     if isinstance(container, DictType):
         return (container.value,)
     raise DtypeError(f"get: argument 0 is {container or 'absent'}; it must be a list, tuple or dict")
+
+
+def _of_sizes(type: Type, sizes: Sequence[tuple[str, int]]) -> Sequence[Type]:
+    """Return the types of a tensor's named sizes, and its own with these."""
+    if not sizes:
+        return (type,)
+    assert isinstance(type, TensorType)
+    names = {axis: symbol(name) for name, axis in sizes}
+    shape = tuple(names.get(axis, dim) for axis, dim in enumerate(type.shape))
+    return *(ScalarType("int", name) for name in names.values()), TensorType(type.dtype, shape)
+
+
+def _get(args: Sequence[Any], attrs: Attrs) -> Any:
+    found = args[0][args[1]]
+    sizes = [found.shape[axis] for _, axis in attrs.get("sizes", ())]
+    return [*sizes, found] if sizes else found
 
 
 def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -229,12 +246,15 @@ def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
     container, value = types
-    if not isinstance(container, ListType) or value is None or not types_equal(container.element, value):
+    element = None
+    if isinstance(container, ListType) and value is not None:
+        element = joined(container.element, value)
+    if element is None:
         raise DtypeError(
             f"append: arguments are {container or 'absent'} and {value or 'absent'}; they must be a "
             "list and its element"
         )
-    return (container,)
+    return (ListType(without_size(element)),)
 
 
 def _infer_list_set(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -393,10 +413,11 @@ OPS: tuple[Op, ...] = (
     ),
     _value_op(
         "get",
-        "get(container, key) -> value",
-        "The element of a list or tuple at a position, of a dict under a key.",
+        "get(container, key; sizes) -> value",
+        "The element of a list or tuple at a position, of a dict under a key. `sizes` (may be absent): names "
+        "and axes of a tensor's sizes, which are results before it.",
         _infer_get,
-        lambda args, attrs: args[0][args[1]],
+        _get,
         Sample(("tuple<f32[2], int>", "int(1)"), {}, "positive"),
         Sample(("list<int>", "int(0)"), {}, "positive"),
     ),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Node, Value, erase
 from ...ops.conditions import add_guard
-from .joining import all_values, merger_of, taken
+from .joining import all_values, merger_of, taken, tie
 from .merging import Same
 from .regions import Region
 from .scalars import condition_of
-from .values import UNINITIALIZED, Fails, Variant
+from .values import UNINITIALIZED, Fails, Variant, is_same
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -125,7 +125,7 @@ def branch(
     merger = merger_of(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
     items = [
-        *([arm.results[i] for arm in arms] for i in range(len(arms[0].results))),
+        *(_results(arms, i) for i in range(len(arms[0].results))),
         *([arm.after.get(cell, cell.content) for arm in arms] for cell in cells),
     ]
     if tells_form:
@@ -146,10 +146,22 @@ def branch(
             arm.block.results = leaves
     types = [type for plan in plans for type in merger.types(plan)]
     if not types and not any(arm.block.nodes for arm in arms):
+        importer.regions.tie_as(arms)
         return [plan.value for plan in plans if isinstance(plan, Same)][: len(arms[0].results)]
     results = importer.builder.insert(Node("if", [condition], regions=[arm.block for arm in arms]), types)
     found = taken(importer, merger, plans, items, cells, results)
+    for x, pair in zip([*found, *(cell.content for cell in cells)], items, strict=True):
+        tie(x, list(zip(arms, pair, strict=True)))
+    importer.regions.tie_as(arms)
     return [_under(condition, *pair) for pair in zip(found, items, strict=False)] if tells_form else found
+
+
+def _results(arms: Sequence[Region], i: int) -> list[Any]:
+    """Return what arms give for a variable: where it is not one thing, as it is at their ends."""
+    found = [arm.results[i] for arm in arms]
+    if all(is_same(found[0], x) for x in found):
+        return found
+    return [arm.at_end(x) for arm, x in zip(arms, found, strict=True)]
 
 
 def _under(flag: Value, made: Any, item: Sequence[Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from ...ir.dims import format_dim, simplify, symbol
+from ...ir.dims import OPEN, format_dim, simplify, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Builder, Node, Value
 from ...ir.types import INT, ListType, ScalarType, TensorType
@@ -15,6 +15,7 @@ from ...ops import COMPOSITES as SHARED
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ...ops.loops import block, for_each, with_row
+from . import elements
 
 
 def _convert(b: Builder, overload: str, *args: Any, **kwargs: Any) -> Any:
@@ -99,6 +100,8 @@ def stacked(b: Builder, xs: Value) -> Value:
     """Return the tensors, or numbers, of a list as the rows of one tensor."""
     assert isinstance(xs.type, ListType)
     element: Any = xs.type.element
+    if isinstance(element, TensorType) and OPEN in element.shape:
+        element = elements.got(b, xs, b.size(0)).type
     dtypes = {"int": "i64", "float": "f64", "bool": "bool"}
     is_number = isinstance(element, ScalarType) and element.kind in dtypes
     if not is_number and not isinstance(element, TensorType):
@@ -109,8 +112,10 @@ def stacked(b: Builder, xs: Value) -> Value:
     start = B.full(b, 0, dtype, (name, *shape))
 
     def step(row: Value, made: list[Value]) -> list[Value]:
-        part = b.one("get", xs, b.one("item", row))
-        return [with_row(b, made[0], b.one("scalar", part, dtype=dtype) if is_number else part, row)]
+        value = elements.got(b, xs, b.one("item", row))
+        for axis, size in enumerate(shape):
+            value = B.of_size(b, "stack", value, axis, size)
+        return [with_row(b, made[0], b.one("scalar", value, dtype=dtype) if is_number else value, row)]
 
     return for_each(b, name, [start], step, "stack")[0]
 

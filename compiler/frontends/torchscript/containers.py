@@ -74,6 +74,8 @@ def get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
     """Return x[index]."""
     if isinstance(index, int):
         return x.content[_index(importer, x.content, index)]
+    if any(isinstance(item, List) for item in x.content):
+        become_run_time(importer, x)
     return element(importer, at_run_time(importer, x), index)
 
 
@@ -390,7 +392,8 @@ def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> A
         return RUN_TIME_DICTS["setdefault"](importer, x, key, default)
     if _is_of_calls(key) or key_of(key) not in x.content:
         _set_key(importer, x, key, default)
-        return default
+        is_list = isinstance(default, List)
+        return container_op(importer, "__getitem__", [x, key]) if is_list else default
     return x.content[key]
 
 

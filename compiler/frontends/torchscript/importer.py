@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from ..kinds import Script
-from . import branches, loops, operators, optionals, primitives, regions, variants
+from . import branches, loops, nested, operators, optionals, primitives, regions, variants
 from .bounds import Steps
 from .inputs import Inputs, outputs_of
 from .source import attribute_of, source_of
@@ -41,12 +41,15 @@ MAX_ASSUMPTIONS = 1000
 class Assumptions:
     """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
     `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants;
-    `fixed`: those of which None and what is there are the example's; `steps`: of all walks."""
+    `fixed`: those of which None and what is there are the example's; `unbinds`: axes of a length that a call
+    tells are unbound, `unbinds_as_example`: into as many parts as in the example; `steps`: of all walks."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
+    unbinds: bool = False
+    unbinds_as_example: bool = False
     steps: Steps = field(default_factory=Steps)
 
     def size(self, name: DimExpr) -> DimExpr:
@@ -79,13 +82,18 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
     DtypeError, with the model's line.
     """
     everything = frozenset(script.arguments)
+    first = Assumptions()
     try:
-        return _import(script, dynamic_shapes, least, Assumptions())
+        return _import(script, dynamic_shapes, least, first)
     except (UnsupportedOp, ShapeError, DtypeError) as refused:
         reason = refused
+    if first.unbinds:
+        with suppress(UnsupportedOp, ShapeError, DtypeError):
+            return _import(script, dynamic_shapes, least, Assumptions(unbinds_as_example=True))
     for names in _fixed(script):
         try:
-            graph = _import(script, dynamic_shapes, least, Assumptions(fixed=names))
+            known = Assumptions(fixed=names, unbinds_as_example=first.unbinds)
+            graph = _import(script, dynamic_shapes, least, known)
         except (UnsupportedOp, ShapeError, DtypeError) as refused:
             reason = refused
         else:
@@ -93,7 +101,8 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
             return graph
     for names in _frozen(script):
         try:
-            graph = _import(script, dynamic_shapes, least, Assumptions(frozen=names, fixed=everything))
+            known = Assumptions(frozen=names, fixed=everything, unbinds_as_example=first.unbinds)
+            graph = _import(script, dynamic_shapes, least, known)
         except (UnsupportedOp, ShapeError, DtypeError):
             continue
         _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
@@ -167,7 +176,9 @@ class ScriptImporter(Importer):
 
     def get(self, value: Any) -> Any:
         """Return what a value of TorchScript's graph is."""
-        return self.resolved(self._values[value.unique()])
+        found = self.resolved(self._values[value.unique()])
+        nested.check_read(found)
+        return found
 
     def resolved(self, found: Any) -> Any:
         """Return the form of a value where it is known which of two it has."""

@@ -9,8 +9,9 @@ from ...ir.dims import DimExpr, symbols_of
 from ...ir.graph import Block, Node, Value
 from ...ir.sizes import sizes_named
 from .merging import Merger, Plan
+from .nested import Element
 from .regions import Region, tensors_in
-from .values import Cell, Memory, Tensor, next_version
+from .values import Cell, Dict, Holder, List, Memory, Tensor, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -80,11 +81,24 @@ def taken(
     for x, found in zip(made[:n], items, strict=False):
         share_memory(importer, x, found)
     for cell, content in zip(cells, made[n:], strict=True):
-        importer.regions.note(cell)
+        importer.regions.keep(cell)
         cell.content = content
         if isinstance(cell, Memory):
             cell.version = next_version()
     return made[:n]
+
+
+def tie(made: Any, found: Sequence[tuple[Region, Any]]) -> None:
+    """A list that a branch or loop gives has the ties of those that it may be."""
+    if isinstance(made, List | Dict) and not isinstance(made, Element):
+        for region, x in found:
+            if isinstance(x, Holder) and x is not made:
+                made.ties |= region.ties_of(x)
+    if isinstance(made, tuple) or (isinstance(made, List) and isinstance(made.content, list)):
+        parts = made if isinstance(made, tuple) else made.content
+        for i, part in enumerate(parts):
+            inner = [(region, getattr(x, "content", x)) for region, x in found]
+            tie(part, [(r, x[i]) for r, x in inner if isinstance(x, tuple | list) and i < len(x)])
 
 
 def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...ir.types import ScalarType, TensorType, TupleType, Type
+from ...ir.types import ListType, ScalarType, TensorType, TupleType, Type
 from . import arithmetic
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ def put(items: List[T], key: K, pair: T) -> List[T]:
         items.append(pair)
     else:
         items[at] = pair
+    return items
+""",
+    "ensured": """
+def ensured(items: List[T], key: K, pair: T) -> List[T]:
+    if place(items, key) < 0:
+        items.append(pair)
     return items
 """,
     "found": """
@@ -164,6 +170,9 @@ def strided(items: List[T], step: int) -> List[T]:
     return made
 """,
     "sorted": """
+def less(one: T, other: T) -> bool:
+    return one < other
+
 def sorted(given: List[T], reverse: bool) -> List[T]:
     items = given
     n = len(items)
@@ -181,7 +190,7 @@ def sorted(given: List[T], reverse: bool) -> List[T]:
                 if i < middle and j < end:
                     one = items[i]
                     other = items[j]
-                    is_second = one < other if reverse else other < one
+                    is_second = less(one, other) if reverse else less(other, one)
                 if is_second:
                     made.append(items[j])
                     j += 1
@@ -192,6 +201,76 @@ def sorted(given: List[T], reverse: bool) -> List[T]:
         items = made
         width = width * 2
     return items
+""",
+    "cat": """
+def cat(given: List[Tensor], dim: int) -> Tensor:
+    items = given
+    while len(items) > 1:
+        made: List[Tensor] = []
+        for i in range(0, len(items) - 1, 2):
+            made.append(torch.cat([items[i], items[i + 1]], dim))
+        if len(items) % 2 == 1:
+            made.append(items[-1])
+        items = made
+    return items[0]
+""",
+    "chunk": """
+def chunk(x: Tensor, n: int, dim: int) -> List[Tensor]:
+    assert n > 0, "chunk: {} parts are asked for; there must be one at least".format(n)
+    size = max((x.size(dim) + n - 1) // n, 1)
+    return torch.split(x, size, dim)
+""",
+    "unbind": """
+def unbind(x: Tensor, dim: int) -> List[Tensor]:
+    made: List[Tensor] = []
+    for i in range(x.size(dim)):
+        made.append(x.select(dim, i))
+    return made
+""",
+    "split": """
+def split(x: Tensor, size: int, dim: int) -> List[Tensor]:
+    assert size > 0, "split: parts of size {} are asked for; it must be 1 at least".format(size)
+    made: List[Tensor] = []
+    for i in range(0, max(x.size(dim), 1), size):
+        made.append(x.narrow(dim, i, min(size, x.size(dim) - i)))
+    return made
+""",
+    "split_sizes": """
+def split_sizes(x: Tensor, sizes: List[int], dim: int) -> List[Tensor]:
+    made: List[Tensor] = []
+    start = 0
+    for size in sizes:
+        made.append(x.narrow(dim, start, size))
+        start += size
+    assert start == x.size(dim), "split: the sizes are {} in all; the axis has {}".format(start, x.size(dim))
+    return made
+""",
+    "tensor_split": """
+def tensor_split(x: Tensor, n: int, dim: int) -> List[Tensor]:
+    assert n > 0, "tensor_split: {} parts are asked for; there must be one at least".format(n)
+    made: List[Tensor] = []
+    size = x.size(dim) // n
+    rest = x.size(dim) % n
+    for i in range(n):
+        made.append(x.narrow(dim, i * size + min(i, rest), size + int(i < rest)))
+    return made
+""",
+    "tolist": """
+def tolist(x: Tensor) -> List[T]:
+    made: List[T] = []
+    for i in range(x.size(0)):
+        made.append(T(x[i]))
+    return made
+""",
+    "tolist2": """
+def tolist2(x: Tensor) -> List[List[T]]:
+    made: List[List[T]] = []
+    for i in range(x.size(0)):
+        row: List[T] = []
+        for j in range(x.size(1)):
+            row.append(T(x[i, j]))
+        made.append(row)
+    return made
 """,
     "join": """
 def join(separator: str, items: List[str]) -> str:
@@ -250,12 +329,20 @@ def _graph(name: str, elements: tuple[str, ...]) -> Any:
     source = SOURCES[name] if name in SOURCES else arithmetic.SOURCES[name]
     if name != "place" and "place(" in source:
         source = SOURCES["place"] + source
+    if name == "sorted" and elements[0].startswith("Tuple["):
+        source = source.replace("    return one < other\n", _less(len(elements) - 1), 1)
     for letter, type in zip("TKV", elements, strict=False):
         source = re.sub(rf"\b{letter}\b", type, source)
     unit = torch.jit.CompilationUnit(source)
     graph = getattr(unit, name.partition(".")[0]).graph.copy()
     torch._C._jit_pass_inline(graph)
     return graph
+
+
+def _less(n: int) -> str:
+    """Return the lines of a comparison of tuples of `n` parts: the first ones that differ decide."""
+    lines = [f"    if one[{i}] != other[{i}]:\n        return one[{i}] < other[{i}]\n" for i in range(n)]
+    return "".join(lines) + "    return False\n"
 
 
 def _types(element: Type) -> tuple[str, ...]:
@@ -268,6 +355,8 @@ def _script_type(element: Type) -> str:
     """Return the annotation of a list's elements."""
     if isinstance(element, ScalarType):
         return element.kind
+    if isinstance(element, ListType):
+        return f"List[{_script_type(element.element)}]"
     if isinstance(element, TupleType):
         return f"Tuple[{', '.join(map(_script_type, element.elements))}]"
     assert isinstance(element, TensorType)

@@ -9,11 +9,11 @@ from ...ir.dims import symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Node, Value, erase
 from ...ir.types import BOOL, ScalarType, Type
-from .joining import merger_of, share_memory, taken
+from .joining import merger_of, share_memory, taken, tie
 from .merging import Merger, Plan, Same
 from .regions import Region, tensors_in
 from .scalars import scalar_op, value_of
-from .values import Cell, Memory, Tensor, is_tensor_value, next_version
+from .values import Cell, Memory, Tensor, is_same, is_tensor_value, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -74,6 +74,7 @@ class _Loop:
         self.cells: dict[Cell, Plan] = {}
         self.values: dict[int, Value] = {}  # of tensors outside
         self.held: dict[int, list[Memory]] = {}  # by variable: lists that have the tensor of the turn before
+        self.before: tuple[Region, list[Any]] | None = None  # the turn before, and what it gives
         for leaf in (leaf for x in inits for leaf in tensors_in(x)):
             self.values[id(leaf)] = importer.tensors.read(leaf)
 
@@ -104,10 +105,11 @@ class _Loop:
         made = [merger.made(plan, rest) for plan in self.plans]
         for i, (x, init) in enumerate(zip(made, self.inits, strict=True)):
             share_memory(self.importer, x, [init])
+            tie(x, self._found(i, region, init))
             for memory in self.held.get(i, ()) if isinstance(x, Tensor) else ():
                 self.importer.tensors.share(x.memory, memory)
         for cell, plan in self.cells.items():
-            self.importer.regions.note(cell)
+            self.importer.regions.keep(cell)
             cell.content = merger.made(plan, rest)
             if isinstance(cell, Memory):
                 cell.version = next_version()
@@ -116,6 +118,13 @@ class _Loop:
         for i, x in enumerate(region.results[1:]):
             if isinstance(x, Tensor):
                 self.held[i] = [memory for memory in x.memory.others if memory.content is None]
+
+    def _found(self, i: int, region: Region, init: Any) -> list[tuple[Region, Any]]:
+        """Return what a variable may be: what it was before the loop, or what the turn before gave."""
+        found = [(region, init)]
+        if self.before is not None:
+            found.append((self.before[0], self.before[1][i]))
+        return found
 
     def _outside(self) -> Merger:
         return Merger(self.importer.builder, self.importer.tensors, lambda dim: True, lambda x: True)
@@ -126,6 +135,8 @@ class _Loop:
         params = self._params(outside)
         with importer.trial(), importer.regions.region(params) as region:
             self._turn(params, region, outside)
+        self.before = region, region.results[1:]
+        importer.regions.tie_as([region])
         before = self._every_plan
         try:
             self._widen(region)
@@ -138,9 +149,11 @@ class _Loop:
         """Let the plans fit what a turn gives."""
         importer, merger = self.importer, merger_of(self.importer, [region])
         values = {**self.values, **region.values}
-        self.plans = [
-            merger.widen(plan, x, values) for plan, x in zip(self.plans, region.results[1:], strict=True)
+        found = [
+            x if isinstance(plan, Same) and is_same(plan.value, x) else region.at_end(x)
+            for plan, x in zip(self.plans, region.results[1:], strict=True)
         ]
+        self.plans = [merger.widen(plan, x, values) for plan, x in zip(self.plans, found, strict=True)]
         for cell, x in region.after.items():
             plan = self.cells.get(cell)
             if plan is None:
@@ -166,7 +179,11 @@ class _Loop:
         blocks = [self._condition_block(outside), region.block]
         results = b.insert(Node("while", carried, regions=blocks), self._types(outside))
         found = [[init, x] for init, x in zip(self.inits, region.results[1:], strict=True)]
-        return taken(importer, outside, self._every_plan, found, list(self.cells), results[2:])
+        made = taken(importer, outside, self._every_plan, found, list(self.cells), results[2:])
+        for x, pair in zip(made, found, strict=True):
+            tie(x, [(region, each) for each in pair])
+        importer.regions.tie_as([region])
+        return made
 
     def _carried(self, merger: Merger) -> list[Value]:
         """Return what the loop begins with."""

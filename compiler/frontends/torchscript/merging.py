@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ...ir.dims import DimExpr, equal, symbol
+from ...ir.dims import OPEN, DimExpr, equal, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Builder, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType, TupleType, Type
+from ...ir.types import BOOL, ListType, ScalarType, TensorType, TupleType, Type, common_type, with_open_sizes
 from ...ops import build as B
-from .elements import packed
+from .elements import element_of, packed
+from .nested import Element
 from .scalars import value_of
 from .tensors import Tensors
 from .values import (
@@ -62,11 +63,12 @@ class TensorPlan:
 class Parts:
     """A tuple (`kind` "tuple"), a list object ("list"), or the content of one ("items"); a dict object
     ("dict") with `keys`, or the content of one ("pairs"); a member of an enumeration ("enum") that `keys`
-    holds."""
+    holds. `declared`: the type of the elements of an empty list."""
 
     kind: str
     parts: tuple[Any, ...]
     keys: tuple[Any, ...] = ()
+    declared: Any = None
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,16 @@ class Merger:
                 return RunTimeList(pairs.element, "dict")
             assert isinstance(pairs, Parts)
             return Parts("dict", pairs.parts, pairs.keys)
+        if isinstance(x, Element):
+            return RunTimeList(with_open_sizes(x.list_type.element, self._is_visible), "list")
         if isinstance(x, List):
             inner = self.plan_of(x.content, values)
             if isinstance(inner, RunTimeList):
                 return RunTimeList(inner.element, "list")
             assert isinstance(inner, Parts)
-            return Parts("list", inner.parts)
+            return Parts("list", inner.parts, (), x.declared)
         if is_run_time_list(x):
-            return RunTimeList(x.type.element, "items")
+            return RunTimeList(with_open_sizes(x.type.element, self._is_visible), "items")
         if isinstance(x, Maybe):
             return Optional(self.plan_of(x.value, values))
         if isinstance(x, Variant) and isinstance(x.one, Tensor) and isinstance(x.other, Tensor):
@@ -203,7 +207,7 @@ class Merger:
             if len(items) == len(plan.parts) and plan.keys == other.keys:
                 parts = zip(plan.parts, items, strict=True)
                 widened = tuple(self.widen(p, item, values) for p, item in parts)
-                return Parts(plan.kind, widened, plan.keys)
+                return Parts(plan.kind, widened, plan.keys, plan.declared)
         if all(isinstance(p, RunTimeList | Parts) and p.kind not in ("tuple", "enum") for p in (plan, other)):
             return self._both_lists(plan, other)
         if isinstance(plan, Scalar) and isinstance(other, Scalar) and plan.kind == other.kind:
@@ -243,15 +247,16 @@ class Merger:
 
     def _both_lists(self, plan: Plan, other: Plan) -> Plan:
         """Lists of different lengths, or dicts of different keys: of elements of one type."""
-        types = {t for p in (plan, other) for t in _element_types(p)}
-        if len({str(t) for t in types}) != 1:
+        types = [t for p in (plan, other) for t in _element_types(p)]
+        common = common_type(types)
+        if common is None:
             raise UnsupportedOp(
                 "a list whose length, or a dict whose keys, depend on which way the program goes has "
-                f"elements of {' and '.join(sorted(map(str, types))) or 'an unknown type'}; "
+                f"elements of {' and '.join(sorted({str(t) for t in types})) or 'an unknown type'}; "
                 "they must be of one type"
             )
         kind = cast(Parts | RunTimeList, plan).kind
-        return RunTimeList(types.pop(), "items" if kind == "pairs" else kind)
+        return RunTimeList(common, "items" if kind == "pairs" else kind)
 
     def _is_known_outside(self, x: Any) -> bool:
         if isinstance(x, tuple | Member):
@@ -372,7 +377,9 @@ class Merger:
             if plan.kind in ("dict", "pairs"):
                 pairs = dict(zip(plan.keys, items, strict=True))
                 return pairs if plan.kind == "pairs" else Dict(pairs)
-            return tuple(items) if plan.kind == "tuple" else items if plan.kind == "items" else List(items)
+            if plan.kind == "list":
+                return List(items, declared=plan.declared)
+            return tuple(items) if plan.kind == "tuple" else items
         if isinstance(plan, RunTimeList):
             value = next(values)
             return {"items": value, "list": List(value), "dict": Dict(value)}[plan.kind]
@@ -417,18 +424,30 @@ def _element_type(plan: Plan) -> Type:
         return TupleType(tuple(_element_type(Same(item)) for item in plan.value))
     if isinstance(plan, Parts) and plan.kind == "tuple":
         return TupleType(tuple(map(_element_type, plan.parts)))
+    if isinstance(plan, RunTimeList) and plan.kind == "list":
+        return ListType(plan.element)
+    if isinstance(plan, Parts) and plan.kind == "list":
+        common = common_type(map(_element_type, plan.parts)) if plan.parts else plan.declared
+        if common is not None:
+            return ListType(common)
+    if isinstance(plan, Same) and isinstance(plan.value, List):
+        return ListType(element_of(plan.value, _type_of_tensor))
     if (
         isinstance(plan, Same)
         and isinstance(plan.value, Tensor)
         and is_tensor_value(plan.value.memory.content)
     ):
         plan = TensorPlan(*_type_of(plan.value))
-    if isinstance(plan, TensorPlan) and None not in plan.dims:
-        return TensorType(plan.dtype, plan.dims)
+    if isinstance(plan, TensorPlan):
+        return TensorType(plan.dtype, tuple(OPEN if dim is None else dim for dim in plan.dims))
     raise UnsupportedOp(
         f"a list whose length depends on which way the program goes holds {_shown(plan)}; its elements must "
-        "be numbers, or tensors of sizes that do not change"
+        "be numbers, strings, tensors or tuples of these"
     )
+
+
+def _type_of_tensor(x: Tensor) -> TensorType:
+    return TensorType(*_type_of(x))
 
 
 def _type_of(x: Tensor) -> tuple[str, tuple[DimExpr, ...]]:

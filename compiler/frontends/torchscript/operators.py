@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from ...ir.dims import product, simplify
+from ...ir.dims import OPEN, product, simplify
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Builder, Value
 from ...ir.promotion import is_float
@@ -206,6 +206,37 @@ def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
     return (b.one("scalar", data, dtype=dtype) if is_run_time(data) else B.full(b, data, dtype)), kind
 
 
+def _parts_of(name: str) -> Callable[..., Any]:
+    """Return the handler of an operator that takes a tensor into as many parts as only a call tells."""
+
+    def parts(importer: ScriptImporter, x: Tensor, how: Any, dim: Any = 0) -> Any:
+        if not isinstance(x, Tensor):
+            return NotImplemented
+        if isinstance(how, List):
+            return (
+                library.run(importer, "split_sizes", [x, how, dim])
+                if is_run_time_list(how.content)
+                else NotImplemented
+            )
+        if (
+            is_run_time(how)
+            or is_size(how)
+            or (name == "split" and not _is_known_split(importer, x, how, dim))
+        ):
+            return library.run(importer, name, [x, how, dim])
+        return NotImplemented
+
+    return parts
+
+
+def _is_known_split(importer: ScriptImporter, x: Tensor, size: int, dim: Any) -> bool:
+    """Return True where it is known how many parts of a size an axis has."""
+    if is_run_time(dim):
+        return False
+    shape = B.shape_of(importer.tensors.read(x))
+    return isinstance(shape[B.axis_of("split", dim, len(shape))], int)
+
+
 def _dim(importer: ScriptImporter, x: Tensor) -> int:
     return len(B.shape_of(importer.tensors.read(x)))
 
@@ -314,14 +345,34 @@ def _squeeze(importer: ScriptImporter, x: Tensor, dim: Any = None) -> Any:
     return NotImplemented
 
 
-def _unbind(importer: ScriptImporter, x: Tensor, dim: int = 0) -> Any:
-    """x.unbind(dim): there are as many parts as in the example."""
+def _unbind(importer: ScriptImporter, node: Any, x: Tensor, dim: int = 0) -> Any:
+    """x.unbind(dim): a list of as many parts as a call tells. Where these get names of their own, or the
+    program cannot be compiled so, there are as many as in the example."""
     shape = B.shape_of(importer.tensors.read(x))
     size = shape[B.axis_of("unbind", dim, len(shape))]
-    example = importer.inputs.example_of(size)
-    if example is not None:
-        importer.require_equal(size, example)
+    if isinstance(size, int):
+        return NotImplemented
+    assumptions, example = importer.assumptions, importer.inputs.example_of(size)
+    if example is None or not (assumptions.unbinds_as_example or _is_unpacked(node)):
+        assumptions.unbinds = True
+        return library.run(importer, "unbind", [x, dim])
+    importer.require_equal(size, example)
     return NotImplemented
+
+
+def _is_unpacked(node: Any) -> bool:
+    return any(use.user.kind() == "prim::ListUnpack" for use in node.output().uses())
+
+
+def _cat(importer: ScriptImporter, xs: Any, dim: Any = 0) -> Any:
+    """torch.cat of a list whose tensors may differ in size along the axis."""
+    if (
+        not isinstance(xs, List)
+        or not is_run_time_list(xs.content)
+        or OPEN not in xs.content.type.element.shape
+    ):
+        return NotImplemented
+    return library.run(importer, "cat", [xs, dim], xs.content.type.element)
 
 
 def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
@@ -341,8 +392,10 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
     "roll": _roll,
-    "unbind": _unbind, "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
+    "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
     "__derive_index": _derived_index,
+    "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
+    "tensor_split": _parts_of("tensor_split"), "cat": _cat, "concat": _cat,
     "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
     "requires_grad_": lambda importer, x, *_: x,
 }  # fmt: skip
@@ -397,6 +450,10 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         return attributes.of_each_axis(
             importer, name, args, at, lambda changed: _tensor_operator(importer, node, changed)
         )
+    if name == "unbind":
+        parts = _unbind(importer, node, *args)
+        if parts is not NotImplemented:
+            return [parts]
     choice = attributes.choice_at(schema.arguments, args)
     if choice is not None:
         return attributes.of_each_choice(

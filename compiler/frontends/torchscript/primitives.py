@@ -10,9 +10,10 @@ import torch
 
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import TensorType
+from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TensorType, TupleType, Type
 from ...ops import build as B
 from ..dtypes import NUMBER_OF
+from . import library
 from .bounds import check_length
 from .containers import content, get_item, key_of
 from .optionals import there
@@ -55,6 +56,25 @@ def _constant(importer: ScriptImporter, node: Any) -> list[Any]:
     return [importer.abstract(found, f"constant_{node.output().debugName()}")]
 
 
+def _to_list(importer: ScriptImporter, node: Any) -> list[Any]:
+    """x.tolist(): a number, or a list of them."""
+    x, type = importer.get(node.inputsAt(0)), node.output().type()
+    kind = type.kind() if type.kind() != "ListType" else type.getElementType().kind()
+    element = _SCALARS.get(kind)
+    if element is None and kind == "ListType":
+        element = _SCALARS.get(type.getElementType().getElementType().kind())
+        if element is not None:
+            return [library.run(importer, "tolist2", [x], element)]
+    if element is None:
+        raise UnsupportedOp("tolist of a tensor of more than two axes cannot be compiled")
+    if type.kind() == "ListType":
+        return [library.run(importer, "tolist", [x], element)]
+    return [importer.builder.one("item", importer.tensors.read(x))]
+
+
+_SCALARS: dict[str, Type] = {"IntType": INT, "FloatType": FLOAT, "BoolType": BOOL, "StringType": STR}
+
+
 def _get_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
     return [importer.attribute(importer.get(node.inputsAt(0)), node.s("name"))]
 
@@ -77,6 +97,23 @@ def _values(importer: ScriptImporter, node: Any) -> list[Any]:
     return [importer.get(value) for value in node.inputs()]
 
 
+def _list(importer: ScriptImporter, node: Any) -> list[Any]:
+    declared = _declared(node.output().type().getElementType())
+    return [List(_values(importer, node), declared=declared)]
+
+
+def _declared(type: Any) -> Type | None:
+    """Return the type of elements of a list, None where it depends on tensors."""
+    kind = type.kind()
+    if kind == "ListType":
+        inner = _declared(type.getElementType())
+        return None if inner is None else ListType(inner)
+    if kind == "TupleType":
+        parts = [_declared(part) for part in type.elements()]
+        return None if None in parts else TupleType(tuple(part for part in parts if part is not None))
+    return _SCALARS.get(kind)
+
+
 def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
     found = _values(importer, node)
     keys = [key_of(key) for key in found[::2]]
@@ -85,8 +122,13 @@ def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
 
 def _unpack(importer: ScriptImporter, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
-    items = found if isinstance(found, tuple) else content(importer, found)
     n = node.outputsSize()
+    if isinstance(found, List) and is_run_time_list(found.content):
+        b = importer.builder
+        is_so = b.one("int_eq", b.one("len", found.content), b.size(n))
+        b.apply("guard", is_so, message=f"a list is unpacked to {n} names; it must have as many elements")
+        return [element(importer, found, i) for i in range(n)]
+    items = found if isinstance(found, tuple) else content(importer, found)
     if len(items) != n:
         raise ShapeError(f"a list of {len(items)} is unpacked to {n} names")
     return list(items)
@@ -271,7 +313,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::Constant": _constant,
     "prim::GetAttr": _get_attribute,
     "prim::SetAttr": _set_attribute,
-    "prim::ListConstruct": lambda importer, node: [List(_values(importer, node))],
+    "prim::ListConstruct": _list,
     "prim::TupleConstruct": lambda importer, node: [tuple(_values(importer, node))],
     "prim::DictConstruct": _dict,
     "prim::TupleUnpack": _unpack,
@@ -283,6 +325,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::unchecked_unwrap_optional": _unwrapped,
     "aten::_unwrap_optional": _unwrapped,
     "prim::NumToTensor": _number_to_tensor,
+    "prim::tolist": _to_list,
     "prim::RaiseException": _raise,
     "prim::dtype": _of_tensor(lambda type: NUMBER_OF[type.dtype]),
     "prim::device": _always("cpu"),

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Value, erase
-from .values import Cell, Maybe, Memory, Tensor, Variant, next_version
+from .nested import Element, has_lists
+from .values import Cell, Dict, Holder, List, Maybe, Memory, Tensor, Ties, Variant, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -17,15 +19,50 @@ if TYPE_CHECKING:
 @dataclass(eq=False)
 class Region:
     """A block that is imported apart. `start`: the birth of what is made in it; `before`: the contents of
-    cells that it changes; `after`: those it leaves; `results`; `values`: those of the results' tensors at
-    its end."""
+    cells that it changes; `after`: those it leaves; `untied`, `tied`: the ties of lists before and after;
+    `results`; `values`: those of the results' tensors at its end; `ended`: what lists and dicts among the
+    results that it changes hold at its end, by identity."""
 
     block: Block
     start: int
     before: dict[Cell, Any] = field(default_factory=dict)
+    untied: dict[Holder, Ties] = field(default_factory=dict)
+    tied: dict[Holder, Ties] = field(default_factory=dict)
     after: dict[Cell, Any] = field(default_factory=dict)
     results: list[Any] = field(default_factory=list)
     values: dict[int, Value] = field(default_factory=dict)
+    ended: dict[int, Any] = field(default_factory=dict)
+
+    def untie(self) -> None:
+        """Give lists the ties that they had before."""
+        for x, ties in self.untied.items():
+            self.tied[x], x.ties = x.ties, ties
+
+    def keep_lists(self, x: Any) -> None:
+        """Keep what lists and dicts in a result hold now, where the region changes them."""
+        if isinstance(x, Holder) and x.root in self.before:
+            self.ended[id(x)] = x.content
+        elif isinstance(x, Maybe):
+            self.keep_lists(x.value)
+        for part in x if isinstance(x, tuple) else ():
+            self.keep_lists(part)
+
+    def at_end(self, x: Any) -> Any:
+        """Return a result as it is at the end of the region, of which changes have been taken back."""
+        if id(x) in self.ended:
+            content = self.ended[id(x)]
+            if isinstance(x, List):
+                return List(content, memory=x.memory, declared=x.declared)
+            return Dict(content, memory=x.memory)
+        if isinstance(x, Maybe):
+            return Maybe(x.is_there, self.at_end(x.value))
+        return tuple(map(self.at_end, x)) if type(x) is tuple else x
+
+    def ties_of(self, x: Holder) -> Ties:
+        """Return the ties that a list has at the end of the region."""
+        if isinstance(x, Element):
+            return Ties(True, True, ((x.root, next_version()),))
+        return self.tied.get(x, x.ties)
 
 
 class Regions:
@@ -35,8 +72,34 @@ class Regions:
         self.importer, self.open = importer, list[Region]()
         self.blocks = [importer.graph.body]
 
-    def note(self, cell: Cell) -> None:
-        """Keep what a cell holds before it changes."""
+    def note(self, cell: Cell, moves: bool = True) -> None:
+        """Keep what a cell holds before the program changes it. `moves`: a list's elements may move. Raises
+        UnsupportedOp for a list that is an element of another one, which would change with it."""
+        if isinstance(cell, Holder):
+            if cell.ties.is_given:
+                raise UnsupportedOp(
+                    "a list is changed that is in another list, too; change it there (rows[i].append(x)), or "
+                    "put it there when it is complete"
+                )
+            if moves and has_lists(cell):
+                cell.root.layout = next_version()
+            cell = cell.root
+        self.keep(cell)
+
+    def tie(self, x: Holder, ties: Ties) -> None:
+        """Note that a list has to do with others."""
+        for region in self.open:
+            region.untied.setdefault(x, x.ties)
+        x.ties |= ties
+
+    def tie_as(self, regions: Sequence[Region]) -> None:
+        """Note what lists have to do with others after one of these regions."""
+        for region in regions:
+            for x, ties in region.tied.items():
+                self.tie(x, ties)
+
+    def keep(self, cell: Cell) -> None:
+        """Keep what a cell holds before it gets something else."""
         for region in self.open:
             if cell.birth < region.start:
                 region.before.setdefault(cell, _state(cell))
@@ -65,9 +128,12 @@ class Regions:
                 if cell not in region.after:
                     region.after[cell] = cell.content
                 restore(cell, state)
+            region.untie()
 
     def _finish(self, region: Region) -> None:
         region.after = {cell: cell.content for cell in region.before}
+        for x in region.results:
+            region.keep_lists(x)
         for x in (*region.results, *region.after.values()):
             for leaf in tensors_in(x):
                 region.values[id(leaf)] = self.importer.tensors.read(leaf)
@@ -107,7 +173,7 @@ def tensors_in(x: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
     elif isinstance(x, dict):
         yield from tensors_in(list(x.values()))
-    elif isinstance(x, Cell):
+    elif isinstance(x, Cell) and not isinstance(x, Element):
         yield from tensors_in(x.content)
     elif isinstance(x, Maybe):
         yield from tensors_in(x.value)
@@ -138,6 +204,7 @@ class Trial:
         if self.is_kept:
             return
         b, went_stale = self.importer.builder, self.importer.tensors.went_stale
+        self.region.untie()
         for cell, state in self.region.before.items():
             restore(cell, state)
         while len(went_stale) > self.n_stale:

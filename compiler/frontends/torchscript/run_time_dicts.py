@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.graph import Value
 from ...ir.types import ScalarType, TensorType, TupleType, Type
 from ...ops import build as B
-from . import elements, library
+from . import elements, library, nested
 from .run_time_lists import at_run_time, element
 from .values import Dict, List, is_run_time_list, kind_of
 
@@ -37,7 +37,8 @@ def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
         pairs = List(importer.builder.one("list", element=_type(importer, key, item)), memory=x.memory)
     else:
         pairs = as_list(importer, x)
-    _replace(importer, x, _call(importer, "put", pairs, key, (key, item)))
+    _replace(importer, x, _call(importer, "put", pairs, key, (key, nested.alone(item))))
+    nested.give(importer, x, item)
 
 
 def _type(importer: ScriptImporter, key: Any, item: Any) -> Type:
@@ -51,6 +52,8 @@ def _item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     b, pairs = importer.builder, as_list(importer, x)
     place = _call(importer, "place", pairs, key)
     b.apply("guard", b.one("int_le", b.size(0), place), message="the dict lacks the key")
+    if is_run_time_list(x.content) and nested.has_lists(x):
+        return nested.taken(importer, x, place)[1]
     return element(importer, pairs, place)[1]
 
 
@@ -63,20 +66,36 @@ def get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any
     """x.get(key, default)."""
     pairs = as_list(importer, x)
     if default is None:
-        return _call(importer, "found", pairs, key)
-    return _call(importer, "found_or", pairs, key, default)
+        found = _call(importer, "found", pairs, key)
+    else:
+        found = _call(importer, "found_or", pairs, key, nested.alone(default))
+        nested.follow(importer, x, default)
+    nested.follow(importer, x, found)
+    return found
 
 
 def _delete(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
-    found = get(importer, x, key, *default) if default else _item(importer, x, key)
+    found = (
+        get(importer, x, key, *default) if default else nested.detached(importer, x, _item(importer, x, key))
+    )
     _replace(importer, x, _call(importer, "dropped", as_list(importer, x), key))
     return found
 
 
 def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
+    if isinstance(default, List):
+        pairs = as_list(importer, x)
+        _replace(importer, x, _call(importer, "ensured", pairs, key, (key, nested.alone(default))))
+        nested.give(importer, x, default)
+        return _item(importer, x, key)
     found = get(importer, x, key, default)
     set_key(importer, x, key, found)
     return found
+
+
+def _copy(importer: ScriptImporter, made: Any, x: Dict) -> Any:
+    nested.copied(importer, made, x)
+    return made
 
 
 def _part(name: str) -> Any:
@@ -84,13 +103,19 @@ def _part(name: str) -> Any:
         pairs = as_list(importer, x)
         made = _call(importer, name, pairs)
         importer.tensors.share(x.memory, made.memory)
-        return List(made.content, memory=made.memory)
+        return _copy(importer, List(made.content, memory=made.memory), x)
 
     return handler
 
 
 def update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
     """x.update(other), of which one or both have keys that a call tells."""
+    _update(importer, x, other)
+    if is_run_time_list(other.content):
+        nested.copied(importer, x, other)
+
+
+def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
     if not is_run_time_list(other.content):
         for key, item in other.content.items():
             set_key(importer, x, key, item)
@@ -116,12 +141,12 @@ RUN_TIME_DICTS: dict[str, Any] = {
     "__contains__": _contains,
     "keys": _part("keys"),
     "values": _part("values"),
-    "items": lambda importer, x: List(x.content, memory=x.memory),
+    "items": lambda importer, x: _copy(importer, List(x.content, memory=x.memory), x),
     "pop": _delete,
     "Delete": _delete,
     "setdefault": _set_default,
     "update": update,
     "clear": _cleared,
-    "copy": lambda importer, x: Dict(x.content, memory=x.memory),
-    "dict": lambda importer, x: Dict(x.content, memory=x.memory),
+    "copy": lambda importer, x: _copy(importer, Dict(x.content, memory=x.memory), x),
+    "dict": lambda importer, x: _copy(importer, Dict(x.content, memory=x.memory), x),
 }

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ScalarType, TensorType, Type
+from ...ir.types import ScalarType, TupleType, Type, common_type
 from ...ops import build as B
 from ...ops.loops import for_each
-from . import elements, library
+from . import elements, library, nested
 from .bounds import check_length
 from .composites import choose
 from .scalars import scalar_op, unknown_int, value_of
@@ -22,46 +22,53 @@ if TYPE_CHECKING:
 
 def at_run_time(importer: ScriptImporter, x: List) -> List:
     """Return a list with the same elements, of one type, whose positions a call may tell. Raises Fails for an
-    empty one, which has none, UnsupportedOp where elements are of several types."""
+    empty one of an unknown type, UnsupportedOp where elements are of several types."""
     if is_run_time_list(x.content):
         return x
-    if not x.content:
+    found = List(_made(importer, x), x.birth, x.memory, x.ties)
+    for item in x.content:
+        _hold(importer, found, item)
+    nested.copied(importer, found, x)
+    return found
+
+
+def _made(importer: ScriptImporter, x: List) -> Value:
+    """Return a list of the graph with the elements of one that is known."""
+    if not x.content and x.declared is None:
         raise Fails("the index is out of range; the list is empty")
     b, read = importer.builder, importer.tensors.read
     types = [elements.type_of(item, lambda x: B.type_of(read(x))) for item in x.content]
-    if len({_form(type) for type in types}) > 1:
+    common = common_type(types) if types else x.declared
+    if common is None:
         raise UnsupportedOp(
             f"a position in a list of {' and '.join(dict.fromkeys(map(str, types)))} that only a call tells "
             "cannot be compiled; its elements must be of one type"
         )
-    made = b.one("list", element=types[0])
+    made = b.one("list", element=common)
     for item in x.content:
-        made = b.one("append", made, elements.packed(b, item, types[0], read))
-    found = List(made, x.birth, x.memory)
-    for item in x.content:
-        _hold(importer, found, item)
-    return found
-
-
-def _form(type: Type) -> Any:
-    """Return what types have in common that may be made equal: tensors of one dtype and rank."""
-    return (type.dtype, type.rank) if isinstance(type, TensorType) else str(type)
+        made = b.one("append", made, elements.packed(b, item, common, read))
+    return made
 
 
 def _hold(importer: ScriptImporter, x: List, item: Any) -> None:
     """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
     if isinstance(item, Tensor):
         importer.tensors.share(x.memory, item.memory)
+    elif isinstance(item, List):
+        nested.give(importer, x, item)
     for each in item if isinstance(item, tuple) else ():
         _hold(importer, x, each)
 
 
 def become_run_time(importer: ScriptImporter, x: List) -> None:
     """Give a list elements whose positions a call may tell."""
-    found = at_run_time(importer, x)
-    if found is not x:
-        importer.regions.note(x)
-        x.content = found.content
+    if is_run_time_list(x.content):
+        return
+    made, items = _made(importer, x), x.content
+    importer.regions.keep(x)
+    x.content = made
+    for item in items:
+        _hold(importer, x, item)
 
 
 def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
@@ -78,10 +85,11 @@ def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
 
 def element(importer: ScriptImporter, x: List, index: Any) -> Any:
     """Return the element at a position, counted from the end where it is negative."""
-    b = importer.builder
-    made = b.one("get", x.read(), position(importer, index, b.one("len", x.content)))
-    found = elements.unpacked(b, made, importer.tensors.fresh)
-    _hold(importer, x, found)
+    place = position(importer, index, importer.builder.one("len", x.content))
+    found = nested.taken(importer, x, place)
+    for each in found if isinstance(found, tuple) else (found,):
+        if not isinstance(each, List):
+            _hold(importer, x, each)
     return found
 
 
@@ -92,7 +100,7 @@ def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
 
 
 def _append(importer: ScriptImporter, x: List, item: Any) -> List:
-    importer.regions.note(x)
+    importer.regions.note(x, moves=False)
     x.content = importer.builder.one("append", x.read(), _item_value(importer, x, item))
     return x
 
@@ -108,7 +116,7 @@ def set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
 
 
 def _pop(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
-    found = element(importer, x, index)
+    found = nested.detached(importer, x, element(importer, x, index))
     if index != -1:
         _replace(importer, x, "without", index)
         return found
@@ -126,9 +134,12 @@ def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
 
 def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:
     """Put the list that a function of the library gives in place of the content of `x`."""
-    made = _call(importer, name, x, *args)
+    given = [nested.alone(arg) for arg in args]
+    made = _call(importer, name, List(x.content, memory=x.memory), *given)
     importer.regions.note(x)
     x.content = made.content
+    for item in args:
+        _hold(importer, x, item)
 
 
 def _clear(importer: ScriptImporter, x: List) -> None:
@@ -143,6 +154,7 @@ def sliced(importer: ScriptImporter, x: List, start: Any = None, end: Any = None
     end = length if end is None or end == 2**63 - 1 else _bound(importer, end, length)
     start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
     found = List(b.one("list_slice", x.read(), start, end), memory=x.memory)
+    nested.copied(importer, found, x)
     return found if step == 1 else _call(importer, "strided", found, step)
 
 
@@ -193,7 +205,7 @@ def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
     b = importer.builder
     sides = [at_run_time(importer, each) for each in (x, other) if each.read()]
     if len(sides) == 1:
-        return List(sides[0].content, memory=sides[0].memory)
+        return copy_of(importer, sides[0])
     one, two = sides
     length = importer.size_of(b.one("len", two.content))
 
@@ -202,14 +214,23 @@ def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
 
     made = List(for_each(b, length, [one.content], turn, "list")[0], memory=one.memory)
     importer.tensors.share(one.memory, two.memory)
+    nested.copied(importer, made, one, two)
+    return made
+
+
+def copy_of(importer: ScriptImporter, x: List) -> List:
+    """x.copy()."""
+    made = List(x.content, memory=x.memory)
+    nested.copied(importer, made, x)
     return made
 
 
 def extend(importer: ScriptImporter, x: List, other: List) -> List:
     """Append the elements of `other`."""
     made = concatenated(importer, x, other)
-    importer.regions.note(x)
+    importer.regions.note(x, moves=False)
     x.content = made.content
+    importer.regions.tie(x.root, made.ties)
     return x
 
 
@@ -226,7 +247,9 @@ def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
         grown = concatenated(importer, List(made[0]), source)
         return [grown.content]
 
-    return List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=source.memory)
+    made = List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=source.memory)
+    nested.copied(importer, made, source)
+    return made
 
 
 def _length(importer: ScriptImporter, x: List) -> Value:
@@ -235,9 +258,10 @@ def _length(importer: ScriptImporter, x: List) -> Value:
 
 def _sorted(importer: ScriptImporter, x: List, reverse: Any = False) -> List:
     found = _element_type(x)
-    if not isinstance(found, ScalarType) or found.kind == "bool":
+    parts = found.elements if isinstance(found, TupleType) else (found,)
+    if not all(isinstance(part, ScalarType) and part.kind != "bool" for part in parts):
         raise UnsupportedOp(
-            f"a list of {found} cannot be sorted; its elements must be ints, floats or strings"
+            f"a list of {found} cannot be sorted; these must be ints, floats, strings or tuples of them"
         )
     return _call(importer, "sorted", x, reverse)
 
@@ -294,8 +318,8 @@ RUN_TIME_LISTS: dict[str, Callable[..., Any]] = {
     "pop": _pop,
     "clear": _clear,
     "slice": sliced,
-    "copy": lambda importer, x: List(x.content, memory=x.memory),
-    "list": lambda importer, x: List(x.content, memory=x.memory),
+    "copy": copy_of,
+    "list": copy_of,
     "add": concatenated,
     "add_": extend,
     "extend": extend,

@@ -16,7 +16,7 @@ import sympy
 
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Block, Value
-from ...ir.types import ListType, ScalarType, TensorType
+from ...ir.types import ListType, ScalarType, TensorType, Type
 
 _SERIAL = itertools.count(1)
 
@@ -76,13 +76,35 @@ class Tensor:
     )
 
 
+@dataclass(frozen=True)
+class Ties:
+    """What a list has to do with others. `is_given`: it is in another one, too, and not changed by itself;
+    `is_copied`: lists in it are in others, too; `follows`: lists whose elements it is or has, since when."""
+
+    is_given: bool = False
+    is_copied: bool = False
+    follows: tuple[tuple[Holder, int], ...] = ()
+
+    def __or__(self, other: Ties) -> Ties:
+        """Return the ties of a list that is one or the other."""
+        follows = tuple(dict.fromkeys((*self.follows, *other.follows)))
+        return Ties(self.is_given or other.is_given, self.is_copied or other.is_copied, follows)
+
+
 @dataclass(eq=False)
-class List(Cell):
-    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells; then
-    `memory` stands for that of the tensors in it.
-    """
+class Holder(Cell):
+    """A list or dict. Where only a call tells its length, `memory` stands for that of the tensors in it.
+    `changed`: when a list in it changed last; `layout`: when its elements moved last."""
 
     memory: Memory = field(default_factory=lambda: Memory(None))
+    ties: Ties = Ties()
+    changed: int = 0
+    layout: int = 0
+
+    @property
+    def root(self) -> Holder:
+        """The outermost list or dict that this one is in."""
+        return self
 
     def read(self) -> Any:
         """Return the content. Raises UnsupportedOp where a tensor in a list of a run-time length was changed
@@ -93,11 +115,16 @@ class List(Cell):
 
 
 @dataclass(eq=False)
-class Dict(Cell):
-    """A dict. `content`: a Python dict, whose keys are known, or the graph value of a list of its pairs; then
-    `memory` stands for that of the tensors in it."""
+class List(Holder):
+    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells.
+    `declared`: the type of its elements, where that of the source tells it."""
 
-    memory: Memory = field(default_factory=lambda: Memory(None))
+    declared: Type | None = None
+
+
+@dataclass(eq=False)
+class Dict(Holder):
+    """A dict. `content`: a Python dict, whose keys are known, or the graph value of a list of its pairs."""
 
 
 class Partial(str):

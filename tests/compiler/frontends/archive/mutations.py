@@ -60,6 +60,27 @@ class Part(torch.nn.Module):
         return x @ self.linear.weight.t() * torch.ones(2)
 
 
+class Lists(torch.nn.Module):
+    """A module whose program has lists in lists, dicts of them, optionals and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = [[1, 2], [3]]
+        self.places = {"a": [0, 1], "b": [2]}
+
+    def forward(self, x: torch.Tensor, k: int | None = None) -> tuple[list[list[int]], torch.Tensor, str]:
+        """Use what is there."""
+        rows = [row.copy() for row in self.rows]
+        groups: dict[int, list[int]] = {}
+        for i in range(x.size(0)):
+            rows.append([i])
+            rows[i].append(len(rows))
+            groups.setdefault(i % 2, [7]).append(i)
+        parts = torch.split(x, 2 if k is None else k)
+        named = f"{len(parts)} {len(groups)}"
+        return rows, torch.cat(parts[1:] + parts[:1])[self.places["a"][1] :], named
+
+
 def saved(module: torch.nn.Module) -> bytes:
     """Return the archive of a scripted module."""
     buffer = io.BytesIO()
@@ -148,7 +169,8 @@ def outcome(path: Path) -> str:
 def run(n: int, seed: int, path: Path, report: Callable[[int], object] = lambda i: None) -> Counter[str]:
     """Read `n` mutated archives; count what became of them."""
     rng, counts = random.Random(seed), Counter[str]()
-    archives = [saved(Part()), saved(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))]
+    plain = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    archives = [saved(Part()), saved(Lists()), saved(plain)]
     for i in range(n):
         report(i)
         path.write_bytes(mutated(rng, rng.choice(archives)))

@@ -20,17 +20,6 @@ from torch import Tensor, nn
 import shapevm
 from shapevm.errors import ArchiveError
 
-from . import (  # noqa: F401 (they add their programs to the table)
-    attributes,
-    dicts,
-    everyday,
-    lengths,
-    objects,
-    optionals,
-    strangers,
-    trees,
-    values,
-)
 from .programs import PROGRAMS
 from .test_modules import Chosen, Counter, Stack
 from .test_programs import appended_and_changed

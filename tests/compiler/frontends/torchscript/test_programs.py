@@ -18,13 +18,16 @@ import shapevm
 
 from . import (  # noqa: F401 (they add their programs to the table)
     attributes,
+    borrowed,
     dicts,
     everyday,
     language,
     lengths,
     methods,
+    nested,
     objects,
     optionals,
+    ragged,
     sharing,
     strangers,
     texts,
