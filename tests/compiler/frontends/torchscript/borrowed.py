@@ -637,7 +637,7 @@ def named_results(a: Tensor, b: Tensor) -> Tensor:
     return r[0].unsqueeze(1) + u + s.float() + r.values.sum() + r.indices.float().unsqueeze(1)
 
 
-@program((x(3, 4), None), (x(2, 4), None), (x(3, 4), None))
+@program((x(3, 4), None, 2.0), (x(2, 4), None, 0.5), (x(3, 4), None, -1.0))
 def opt_default(a: Tensor, m: Tensor | None = None, scale: float = 2.0) -> Tensor:
     if m is None:
         m = torch.ones_like(a)
