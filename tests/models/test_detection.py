@@ -25,13 +25,14 @@ MODELS: dict[str, dict[str, Any]] = {
 SIZES = ((120, 160), (200, 140), (64, 300))
 
 
-def scripted(name: str) -> torch.jit.ScriptModule:
+def model_and_script(
+    name: str, options: dict[str, Any], dtype: torch.dtype
+) -> tuple[torch.nn.Module, torch.jit.ScriptModule]:
     """Return a model with random weights whose layers give numbers of variance 1, so that it detects
-    something, in f64, so that no two scores change places by rounding. Its first call sets some of its
-    attributes."""
+    something, and its script. The first call of that sets some of its attributes."""
     torch.manual_seed(0)
     made = getattr(vision.torchvision().models.detection, name)
-    model = made(weights=None, weights_backbone=None, **MODELS[name]).eval()
+    model = made(weights=None, weights_backbone=None, **options).eval()
 
     def scale(layer: torch.nn.Module, args: Any, out: torch.Tensor) -> torch.Tensor:
         layer.weight.data /= out.std()
@@ -46,9 +47,9 @@ def scripted(name: str) -> torch.jit.ScriptModule:
         model([torch.rand(3, 120, 160)])
         for hook in hooks:
             hook.remove()
-        script = torch.jit.script(model.double())
-        script(image(SIZES[0]))
-    return script
+        script = torch.jit.script(model.to(dtype))
+        script([torch.rand(3, *SIZES[0], dtype=dtype)])
+    return model, script
 
 
 def image(size: tuple[int, int]) -> list[torch.Tensor]:
@@ -58,7 +59,7 @@ def image(size: tuple[int, int]) -> list[torch.Tensor]:
 @pytest.mark.drawn
 @pytest.mark.parametrize("name", MODELS)
 def test_detections(name: str, tmp_path: Path) -> None:
-    script = scripted(name)
+    _, script = model_and_script(name, MODELS[name], torch.float64)  # rounding makes no scores change places
     exe = shapevm.compile(script, args=(image(SIZES[0]),), strategy="generic")
     assert not exe.machine.externs
     for size in SIZES:
