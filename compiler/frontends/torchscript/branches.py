@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Node, Value, erase
 from ...ops.conditions import add_guard
-from .joining import all_values, merger_of, taken, tie
+from .joining import all_values, merger_of, taken, tie_all
 from .merging import Same
 from .regions import Region
 from .scalars import condition_of
@@ -150,8 +150,8 @@ def branch(
         return [plan.value for plan in plans if isinstance(plan, Same)][: len(arms[0].results)]
     results = importer.builder.insert(Node("if", [condition], regions=[arm.block for arm in arms]), types)
     found = taken(importer, merger, plans, items, cells, results)
-    for x, pair in zip([*found, *(cell.content for cell in cells)], items, strict=True):
-        tie(x, list(zip(arms, pair, strict=True)))
+    ways_of = [list(zip(arms, pair, strict=True)) for pair in items]
+    tie_all(importer, [*found, *(cell.content for cell in cells)], ways_of)
     importer.regions.tie_as(arms)
     return [_under(condition, *pair) for pair in zip(found, items, strict=False)] if tells_form else found
 

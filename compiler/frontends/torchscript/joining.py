@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...ir.dims import DimExpr, symbols_of
@@ -11,7 +12,7 @@ from ...ir.sizes import sizes_named
 from .merging import Merger, Plan
 from .nested import Element
 from .regions import Region, tensors_in
-from .values import Cell, Dict, Holder, List, Memory, Tensor, next_version
+from .values import Cell, Dict, Holder, List, Maybe, Memory, Tensor, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -83,22 +84,44 @@ def taken(
     for cell, content in zip(cells, made[n:], strict=True):
         importer.regions.keep(cell)
         cell.content = content
-        if isinstance(cell, Memory):
+        if isinstance(cell, Memory | Holder):
             cell.version = next_version()
     return made[:n]
 
 
-def tie(made: Any, found: Sequence[tuple[Region, Any]]) -> None:
+def tie_all(
+    importer: ScriptImporter, made: Sequence[Any], found: Sequence[Sequence[tuple[Region, Any]]]
+) -> None:
+    """Tie what a branch or loop gives to what it may be, and to what else may be the same list."""
+    for x, sources in zip(made, found, strict=True):
+        tie(importer, x, sources)
+    for i, x in enumerate(made):
+        for j in range(i):
+            if x is not made[j] and isinstance(x, Holder) and isinstance(made[j], Holder):
+                pairs = zip(found[i], found[j], strict=False)
+                if any(one is two for (_, one), (_, two) in pairs):
+                    importer.regions.may_be(x, made[j])
+
+
+def tie(importer: ScriptImporter, made: Any, found: Sequence[tuple[Region, Any]]) -> None:
     """A list that a branch or loop gives has the ties of those that it may be."""
+    if isinstance(made, Maybe):
+        parts_of = [(region, x.value if isinstance(x, Maybe) else x) for region, x in found]
+        tie(importer, made.value, parts_of)
     if isinstance(made, List | Dict) and not isinstance(made, Element):
         for region, x in found:
             if isinstance(x, Holder) and x is not made:
-                made.ties |= region.ties_of(x)
+                ties = region.ties_of(x)
+                made.ties |= replace(ties, twins=())
+                for twin in dict.fromkeys((x, *(twin for twin, _ in ties.twins))):
+                    if twin is not made and not isinstance(twin, Element):
+                        importer.regions.may_be(made, twin)
     if isinstance(made, tuple) or (isinstance(made, List) and isinstance(made.content, list)):
         parts = made if isinstance(made, tuple) else made.content
         for i, part in enumerate(parts):
             inner = [(region, getattr(x, "content", x)) for region, x in found]
-            tie(part, [(r, x[i]) for r, x in inner if isinstance(x, tuple | list) and i < len(x)])
+            of_part = [(r, x[i]) for r, x in inner if isinstance(x, tuple | list) and i < len(x)]
+            tie(importer, part, of_part)
 
 
 def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:

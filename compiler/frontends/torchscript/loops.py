@@ -9,11 +9,11 @@ from ...ir.dims import symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Node, Value, erase
 from ...ir.types import BOOL, ScalarType, Type
-from .joining import merger_of, share_memory, taken, tie
+from .joining import merger_of, share_memory, taken, tie_all
 from .merging import Merger, Plan, Same
 from .regions import Region, tensors_in
 from .scalars import scalar_op, value_of
-from .values import Cell, Memory, Tensor, is_same, is_tensor_value, next_version
+from .values import Cell, Holder, Memory, Tensor, is_same, is_tensor_value, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -105,14 +105,15 @@ class _Loop:
         made = [merger.made(plan, rest) for plan in self.plans]
         for i, (x, init) in enumerate(zip(made, self.inits, strict=True)):
             share_memory(self.importer, x, [init])
-            tie(x, self._found(i, region, init))
             for memory in self.held.get(i, ()) if isinstance(x, Tensor) else ():
                 self.importer.tensors.share(x.memory, memory)
         for cell, plan in self.cells.items():
             self.importer.regions.keep(cell)
             cell.content = merger.made(plan, rest)
-            if isinstance(cell, Memory):
+            if isinstance(cell, Memory | Holder):
                 cell.version = next_version()
+        sources = [self._found(i, region, init) for i, init in enumerate(self.inits)]
+        tie_all(self.importer, made, sources)
         counter = params[0].type.expr  # type: ignore[union-attr]
         region.results = self.importer.run_block(self.body, [counter, *made])
         for i, x in enumerate(region.results[1:]):
@@ -180,8 +181,7 @@ class _Loop:
         results = b.insert(Node("while", carried, regions=blocks), self._types(outside))
         found = [[init, x] for init, x in zip(self.inits, region.results[1:], strict=True)]
         made = taken(importer, outside, self._every_plan, found, list(self.cells), results[2:])
-        for x, pair in zip(made, found, strict=True):
-            tie(x, [(region, each) for each in pair])
+        tie_all(importer, made, [[(region, each) for each in pair] for pair in found])
         importer.regions.tie_as([region])
         return made
 

@@ -26,7 +26,7 @@ class Element(List):
     def __init__(self, importer: ScriptImporter, owner: Holder, place: Value, path: tuple[int, ...]) -> None:
         self.importer, self.owner, self.place, self.path = importer, owner, place, path
         self.birth, self.memory = next_version(), owner.memory
-        self.ties, self.declared, self.changed, self.layout = Ties(), None, 0, 0
+        self.ties, self.declared, self.changed, self.layout, self.version = Ties(), None, 0, 0, 0
         self._layout = self.root.layout
 
     @property
@@ -157,4 +157,9 @@ def check_read(x: Any) -> None:
     if isinstance(x, List | Dict) and any(root.changed > since for root, since in x.ties.follows):
         raise UnsupportedOp(
             "a list is read that may be, or may have, one that was changed in another list; read it there"
+        )
+    if isinstance(x, List | Dict) and any(twin.version > since for twin, since in x.ties.twins):
+        raise UnsupportedOp(
+            "a list or dict is read that may be one which was changed by another name, depending on which way "
+            "the program goes; change a copy of it instead, as x.copy() makes"
         )

@@ -85,12 +85,20 @@ class Regions:
                 cell.root.layout = next_version()
             cell = cell.root
         self.keep(cell)
+        if isinstance(cell, Holder):
+            cell.version = next_version()
 
     def tie(self, x: Holder, ties: Ties) -> None:
         """Note that a list has to do with others."""
         for region in self.open:
             region.untied.setdefault(x, x.ties)
         x.ties |= ties
+
+    def may_be(self, x: Holder, other: Holder) -> None:
+        """Note that two names may be of one list, which holds the same by both now."""
+        now = next_version()
+        self.tie(x, Ties(twins=((other, now),)))
+        self.tie(other, Ties(twins=((x, now),)))
 
     def tie_as(self, regions: Sequence[Region]) -> None:
         """Note what lists have to do with others after one of these regions."""
@@ -160,7 +168,7 @@ def _state(cell: Cell) -> tuple[Any, int]:
 def restore(cell: Cell, state: tuple[Any, int]) -> None:
     """Put back what a cell held."""
     cell.content, version = state
-    if isinstance(cell, Memory):
+    if isinstance(cell, Memory | Holder):
         cell.version = version
 
 

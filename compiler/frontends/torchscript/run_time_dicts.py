@@ -23,7 +23,8 @@ def as_list(importer: ScriptImporter, x: Dict) -> List:
 
 
 def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
-    return library.run(importer, name, [x, *args], x.content.type.element)
+    given = List(x.content, memory=x.memory, ties=x.ties)  # what is given back is never the list itself
+    return library.run(importer, name, [given, *args], x.content.type.element)
 
 
 def _replace(importer: ScriptImporter, x: Dict, made: List) -> None:

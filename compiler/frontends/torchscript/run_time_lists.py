@@ -128,8 +128,9 @@ def _pop(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
 
 
 def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
-    """Return what a function of the library gives for a list and more."""
-    return library.run(importer, name, [x, *args], x.content.type.element)
+    """Return what a function of the library gives for a list and more: never the list itself."""
+    given = List(x.content, memory=x.memory, ties=x.ties)
+    return library.run(importer, name, [given, *args], x.content.type.element)
 
 
 def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:

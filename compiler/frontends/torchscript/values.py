@@ -79,26 +79,31 @@ class Tensor:
 @dataclass(frozen=True)
 class Ties:
     """What a list has to do with others. `is_given`: it is in another one, too, and not changed by itself;
-    `is_copied`: lists in it are in others, too; `follows`: lists whose elements it is or has, since when."""
+    `is_copied`: lists in it are in others, too; `follows`: lists whose elements it is or has, since when;
+    `twins`: lists that it may itself be, and when they held the same."""
 
     is_given: bool = False
     is_copied: bool = False
     follows: tuple[tuple[Holder, int], ...] = ()
+    twins: tuple[tuple[Holder, int], ...] = ()
 
     def __or__(self, other: Ties) -> Ties:
         """Return the ties of a list that is one or the other."""
         follows = tuple(dict.fromkeys((*self.follows, *other.follows)))
-        return Ties(self.is_given or other.is_given, self.is_copied or other.is_copied, follows)
+        twins = tuple(dict.fromkeys((*self.twins, *other.twins)))
+        return Ties(self.is_given or other.is_given, self.is_copied or other.is_copied, follows, twins)
 
 
 @dataclass(eq=False)
 class Holder(Cell):
     """A list or dict. Where only a call tells its length, `memory` stands for that of the tensors in it.
-    `changed`: when a list in it changed last; `layout`: when its elements moved last."""
+    `changed`: when a list in it changed last; `layout`: when its elements moved last; `version`: when it
+    changed last itself."""
 
     memory: Memory = field(default_factory=lambda: Memory(None))
     ties: Ties = Ties()
     changed: int = 0
+    version: int = 0
     layout: int = 0
 
     @property

@@ -379,3 +379,26 @@ def a_list_that_one_way_changes(a: Tensor) -> tuple[list[int], list[int]]:
             items.append(i)
         kept.append(len(items))
     return items, kept
+
+
+@program((torch.tensor([3, 1]),), (torch.tensor([1]),), (torch.tensor([2, 9, 9]),))
+def a_name_that_is_no_longer_read(a: Tensor) -> tuple[list[int], int]:
+    x = [1, 2]
+    n = len(x)
+    y = x if int(a[0]) > 2 else [7]
+    y.append(5)
+    x = y.copy()
+    x.append(6)
+    return x, n + len(y)
+
+
+@program((torch.tensor([3, 1]),), (torch.tensor([1]),), (torch.tensor([2, 9, 9]),))
+def one_list_either_way(a: Tensor) -> tuple[list[int], list[int]]:
+    x = [1, 2]
+    if int(a[0]) > 2:
+        y = x
+        x.append(3)
+    else:
+        y = x
+    y.append(5)
+    return x, y

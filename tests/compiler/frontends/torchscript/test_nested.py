@@ -1,8 +1,8 @@
-"""A list that may be in two lists is refused where the program would have to know whether it is."""
+"""A list that may be in two lists, or have two names, is refused where the program would have to know whether it is."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -121,6 +121,72 @@ def read_after_its_element_changed(a: Tensor) -> tuple[int, list[int]]:
     return n, list(d.keys())
 
 
+# Names that may be of one list ------------------------------------------------------------------------
+
+
+def changed_by_the_other_name(a: Tensor) -> tuple[int, int]:
+    x = [1, 2]
+    y = x if int(a[0]) > 2 else [7, 8]
+    y.append(5)
+    return len(x), len(y)
+
+
+def changed_by_its_first_name(a: Tensor) -> tuple[int, int]:
+    x = [1, 2]
+    y = x if int(a[0]) > 2 else [7, 8]
+    x.append(5)
+    return len(x), len(y)
+
+
+def tensors_by_two_names(a: Tensor) -> tuple[Tensor, int]:
+    x = [a]
+    if int(a[0]) > 2:
+        y = x
+    else:
+        y = [a, a]
+    y.append(a * 2)
+    return x[-1], len(y)
+
+
+def a_dict_by_two_names(a: Tensor) -> tuple[int, int]:
+    x = {1: 2}
+    y = x if int(a[0]) > 2 else {3: 4}
+    y[9] = 10
+    return len(x), len(y)
+
+
+def named_again_in_a_turn(a: Tensor) -> tuple[int, int]:
+    x = [1]
+    y = [2]
+    for i in range(a.size(0)):
+        x.append(i)
+        if int(a[i]) == 1:
+            y = x
+    y.append(100)
+    return len(x), len(y)
+
+
+def one_list_in_one_way(a: Tensor) -> tuple[int, int]:
+    if int(a[0]) > 2:
+        p = [1]
+        q = p
+    else:
+        p = [1]
+        q = [2]
+    p.append(3)
+    return len(p), len(q)
+
+
+def an_optional_list(a: Tensor) -> int:
+    x = [1, 2]
+    y: Optional[list[int]] = None
+    if int(a[0]) > 2:
+        y = x
+    if y is not None:
+        y.append(4)
+    return len(x)
+
+
 ALIASES = [
     changed_in_a_copy,
     copied_then_changed,
@@ -133,10 +199,17 @@ ALIASES = [
     listed_again_then_changed,
     repeated,
     read_after_its_element_changed,
+    changed_by_the_other_name,
+    changed_by_its_first_name,
+    tensors_by_two_names,
+    a_dict_by_two_names,
+    named_again_in_a_turn,
+    one_list_in_one_way,
+    an_optional_list,
 ]
 
 
 @pytest.mark.parametrize("function", ALIASES)
-def test_lists_that_may_be_in_two_lists_are_refused(function: Any) -> None:
-    with pytest.raises(shapevm.UnsupportedOp, match=r"a list (in a list )?is (changed|read|used)"):
+def test_lists_that_may_be_in_two_places_are_refused(function: Any) -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match=r"a list (in a list |or dict )?is (changed|read|used)"):
         shapevm.compile(torch.jit.script(function), args=(torch.tensor([3, 1, 2, 0]),))
