@@ -160,6 +160,6 @@ def check_read(x: Any) -> None:
         )
     if isinstance(x, List | Dict) and any(twin.version > since for twin, since in x.ties.twins):
         raise UnsupportedOp(
-            "a list or dict is read that may be one which was changed by another name, depending on which way "
-            "the program goes; change a copy of it instead, as x.copy() makes"
+            "a list or dict is read that may be one which was changed by another name, depending on which "
+            "way the program goes; change a copy of it instead, as x.copy() makes"
         )

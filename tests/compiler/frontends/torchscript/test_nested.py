@@ -1,8 +1,8 @@
-"""A list that may be in two lists, or have two names, is refused where the program would have to know whether it is."""
+"""A list that may be in two lists, or have two names, is refused where a program would have to know."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 import torch
@@ -179,7 +179,7 @@ def one_list_in_one_way(a: Tensor) -> tuple[int, int]:
 
 def an_optional_list(a: Tensor) -> int:
     x = [1, 2]
-    y: Optional[list[int]] = None
+    y: list[int] | None = None
     if int(a[0]) > 2:
         y = x
     if y is not None:
