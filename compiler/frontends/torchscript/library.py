@@ -160,13 +160,24 @@ def reversed(items: List[T]) -> List[T]:
         made.append(items[n - 1 - i])
     return made
 """,
-    "strided": """
-def strided(items: List[T], step: int) -> List[T]:
-    if step <= 0:
-        raise ValueError("the step of a list's slice must be positive")
+    "stepped": """
+def stepped(items: List[T], start: int, has_start: bool, end: int, has_end: bool, step: int) -> List[T]:
+    if step == 0:
+        raise ValueError("the step of a list's slice is 0")
+    n = len(items)
+    low = 0 if step > 0 else -1
+    high = n if step > 0 else n - 1
+    first = low if step > 0 else high
+    if has_start:
+        first = max(low, min(start + n if start < 0 else start, high))
+    last = high if step > 0 else low
+    if has_end:
+        last = max(low, min(end + n if end < 0 else end, high))
     made = items[:0]
-    for i in range(0, len(items), step):
-        made.append(items[i])
+    way = 1 if step > 0 else -1
+    count = max(0, (last - first + step - way) // step)
+    for i in range(count):
+        made.append(items[first + i * step])
     return made
 """,
     "sorted": """

@@ -150,13 +150,19 @@ def _clear(importer: ScriptImporter, x: List) -> None:
 
 def sliced(importer: ScriptImporter, x: List, start: Any = None, end: Any = None, step: Any = 1) -> List:
     """x[start:end:step]."""
+    end = None if end == 2**63 - 1 else end
+    if step != 1:
+        bounds = [
+            given for bound in (start, end) for given in (0 if bound is None else bound, bound is not None)
+        ]
+        return _call(importer, "stepped", x, *bounds, step)
     b = importer.builder
     length = b.one("len", x.content)
-    end = length if end is None or end == 2**63 - 1 else _bound(importer, end, length)
+    end = length if end is None else _bound(importer, end, length)
     start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
     found = List(b.one("list_slice", x.read(), start, end), memory=x.memory)
     nested.copied(importer, found, x)
-    return found if step == 1 else _call(importer, "strided", found, step)
+    return found
 
 
 def _bound(importer: ScriptImporter, bound: Any, length: Value) -> Value:

@@ -74,3 +74,26 @@ def two_lists(a: list[int], b: list[int]) -> tuple[bool, int]:
 def fixed_where_it_must_be(a: Tensor, shape: list[int]) -> Tensor:
     n = len(shape)
     return a.reshape(shape) * n
+
+
+@program(([1, 2, 3, 4, 5],), ([],), ([7],), ([4, 3, 2, 1, 0, 9, 8],))
+def read_backwards(ks: list[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+    total = 0
+    for k in ks:
+        total += k
+    return ks[::-1], ks[3:0:-1], ks[-2::-2], ks[:1:-1]
+
+
+@program(
+    ([0, 1, 2, 3, 4], 4, 0, -2),
+    ([0, 1, 2, 3, 4], 1, 9, 2),
+    ([0, 1], -7, 9, 3),
+    ([0, 1, 2], 9, -7, -1),
+    ([0, 1, 2], 9, -7, 1),
+    ([], 0, 3, -1),
+    ([5, 6, 7], -1, -3, -1),
+)
+def any_step(ks: list[int], start: int, end: int, step: int) -> list[int]:
+    for _ in ks:
+        pass
+    return ks[start:end:step]
