@@ -15,12 +15,13 @@ from shapevm.jit.spec_reader import from_json
 from torchao.quantization import (
     Int8DynamicActivationInt8WeightConfig,
     Int8DynamicActivationIntxWeightConfig,
+    Int8StaticActivationInt8WeightConfig,
     Int8WeightOnlyConfig,
     IntxWeightOnlyConfig,
     MappingType,
     quantize_,
 )
-from torchao.quantization.granularity import PerAxis, PerGroup
+from torchao.quantization.granularity import PerAxis, PerGroup, PerRow, PerTensor
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
@@ -144,9 +145,9 @@ def test_int_mm() -> None:
             assert found.dtype == torch.int32 and torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_torchao_under_torch_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch takes torchao's operators apart before the graph is ours."""
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[shapevm.Executable]:
+    """Return a list that takes the executables that torch.compile makes."""
     made, compiled_by = [], dynamo._executable
 
     def noted(*args: Any) -> shapevm.Executable:
@@ -155,6 +156,12 @@ def test_torchao_under_torch_compile(name: str, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(dynamo, "_executable", noted)
     torch._dynamo.reset()
+    return made
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_torchao_under_torch_compile(name: str, made: list[shapevm.Executable]) -> None:
+    """PyTorch takes torchao's operators apart before the graph is ours."""
     configuration, dtype = CONFIGURATIONS[name]
     model = torch.nn.Sequential(torch.nn.Linear(96, 41)).eval()
     quantize_(model, configuration)
@@ -164,6 +171,76 @@ def test_torchao_under_torch_compile(name: str, monkeypatch: pytest.MonkeyPatch)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
     assert made and all(weight_dtypes(exe) == {dtype} for exe in made)
+
+
+def test_dynamic_pt2e_under_torch_compile(made: list[shapevm.Executable]) -> None:
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config(is_dynamic=True))
+    model, x = perceptron(), torch.randn(5, 96)
+    exported = torch.export.export(model, (x,), dynamic_shapes=({0: ROWS},)).module()
+    prepared = prepare_pt2e(exported, quantizer)
+    prepared(x)
+    model = convert_pt2e(prepared)
+    compiled = torch.compile(model, backend="shapevm", dynamic=True, options={"fallback": "error"})
+    for rows in (3, 1, 7):
+        x = torch.randn(rows, 96)
+        with torch.no_grad():
+            # A last bit of the first layer may round an activation of the second to the step beside it.
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=2e-3)
+    assert made and all(weight_dtypes(exe) == {"u8 x i8"} for exe in made)
+
+
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_torchao_with_static_activations(has_zero: bool, tmp_path: Path) -> None:
+    config = Int8StaticActivationInt8WeightConfig(
+        act_quant_scale=torch.tensor([[0.03]]),
+        act_quant_zero_point=torch.tensor([[5]], dtype=torch.int8) if has_zero else None,
+        granularity=[PerTensor(), PerRow()],
+        act_mapping_type=MappingType.ASYMMETRIC if has_zero else MappingType.SYMMETRIC,
+        set_inductor_config=False,
+    )
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(96, 40)).eval(), torch.randn(5, 96)
+    quantize_(model, config)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert weight_dtypes(exe) == {"u8 x i8"}
+    exe.save(tmp_path / "model.svm")
+    for rows in (1, 7, 33):
+        x = 2 * torch.randn(rows, 96)  # some are beyond the range
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-6, atol=1e-6)
+        same_in_runner(exe, x, tmp_path)
+
+
+def is_convolution(module: torch.nn.Module, _: str) -> bool:
+    """Whether torchao is to quantise a module."""
+    return isinstance(module, torch.nn.Conv2d)
+
+
+@pytest.mark.parametrize("config", [Int8WeightOnlyConfig(), Int8DynamicActivationInt8WeightConfig()])
+def test_torchao_computes_no_convolution_in_int8(config: object) -> None:
+    """docs/usage.md says so; a torchao that does needs a test of its values."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3)).eval()
+    quantize_(model, config, is_convolution)
+    with pytest.raises(NotImplementedError, match=r"aten\.convolution"):
+        model(torch.randn(4, 8, 9, 9))
+
+
+@pytest.mark.parametrize("mapping", [MappingType.SYMMETRIC, MappingType.ASYMMETRIC])
+@pytest.mark.parametrize("dtype", [torch.int8, INT4])
+def test_torchao_weights_of_convolutions_are_widened_once(
+    dtype: torch.dtype, mapping: MappingType, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3)).eval(), torch.randn(4, 8, 9, 9)
+    quantize_(model, IntxWeightOnlyConfig(dtype, PerAxis(0), mapping), is_convolution)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    assert {buffer.dtype for spec in specs for buffer in spec.buffers} == {"f32"}  # none widens at a call
+    exe.save(tmp_path / "model.svm")
+    for rows in (1, 5):
+        x = torch.randn(rows, 8, 9, 9)
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+        same_in_runner(exe, x, tmp_path)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
