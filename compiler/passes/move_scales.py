@@ -81,13 +81,16 @@ class Weight:
         return Weight(self.q.reshape(shape), self.scale[..., 0], zero, self.name)
 
     def as_matrix(self, n: int) -> Weight | None:
-        """Return it as a matrix of `n` columns, None where its scales and zero points belong to others."""
-        if any(x is not None and x.size not in (1, x.shape[-1]) for x in (self.scale, self.zero)):
-            return None
+        """Return it as a matrix of `n` columns, None where its columns are others."""
         if self.q.size and self.q.shape[-1] != n:
             return None
-        zero = None if self.zero is None else self.zero.reshape(1, -1)
-        return Weight(self.q.reshape(-1, n), self.scale.reshape(1, -1), zero, self.name)
+
+        def spread(x: np.ndarray) -> np.ndarray:
+            is_of_columns = x.size in (1, x.shape[-1])
+            return x.reshape(1, -1) if is_of_columns else repeated(x, self.q.shape).reshape(-1, n)
+
+        zero = None if self.zero is None else spread(self.zero)
+        return Weight(self.q.reshape(-1, n), spread(self.scale), zero, self.name)
 
     def permuted(self, axes: Sequence[int]) -> Weight:
         """Return it with its axes in another order."""

@@ -128,6 +128,26 @@ def test_zero_points_cost_no_bits(
     assert not row["reason"] and not told(caplog)
 
 
+@pytest.mark.parametrize("mapping", [MappingType.SYMMETRIC, MappingType.ASYMMETRIC])
+@pytest.mark.parametrize(("dtype", "held"), [(torch.int8, "int8"), (torch.int4, "int4")])
+def test_scales_of_each_place_of_a_window(
+    dtype: torch.dtype, held: str, mapping: MappingType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3)).eval()
+    config = IntxWeightOnlyConfig(dtype, PerAxis(0), mapping)
+    quantize_(model, config, lambda module, _: isinstance(module, torch.nn.Conv2d))
+    (row,) = weights(compiled(model, torch.randn(4, 8, 9, 9)), tmp_path)
+    assert row["format"] == "f32" and told(caplog) == [row["reason"]]
+    assert (
+        row["reason"].startswith("conv by '")
+        and f"a weight in {held}, a scale for each step" in row["reason"]
+    )
+    assert row["reason"].endswith(
+        "since a channel has several scales, or one that is not finite; it is held in f32"
+    )
+
+
 class OneLinear(torch.nn.Module):
     """A linear layer, called from a line of this file."""
 
