@@ -14,7 +14,7 @@ from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
-from .grouped import GroupSums
+from .grouped import FOUR, NIBBLE, GroupSums
 from .microkernel import PANEL, Into, MicroKernels, Strides, dispatch, each_tile, shares
 from .problem import Problem
 from .row_tiles import copy_to
@@ -23,7 +23,8 @@ from .sums import BLOCK, GROUP, LONG, block_of_short
 GEMV_PANELS = 6  # panels read side by side
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
-NEAR_GROUP_BYTES = 1280  # the same, of whole groups of steps with scales, at least one
+#: The same, of whole groups of steps with scales, at least one, by the steps that lie together.
+NEAR_GROUP_BYTES = {1: 640, FOUR: 1280}
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
@@ -176,9 +177,9 @@ class GroupedGemv(Gemv):
 
         def near(right: Value) -> tuple[Value, int, bool]:
             """Return what the micro-kernel asks for ahead, and how."""
-            if groups.together == 1:
+            if groups.together == 1 and groups.dtype != NIBBLE:
                 return right, 0, False  # arithmetic takes longer than memory
-            n_groups = max(1, NEAR_GROUP_BYTES // groups.bytes)
+            n_groups = max(1, NEAR_GROUP_BYTES[groups.together] // groups.bytes)
             ahead = unread(f, right, n_groups * groups.bytes, "i8")
             return ahead, 0, True
 

@@ -480,10 +480,14 @@ class MicroKernels:
 
     def _prefetch_rows(self, g: Function, strides: Strides, ahead: Value, steps: int) -> None:
         """Prefetch this micro-kernel's part of `steps` rows of B."""
-        for step in range(steps):
-            for v in range(0, self.vectors, self.line // LANES):
-                place = g.add(g.mul(step, strides.ldb), strides.vector(g, v))
-                prefetch(g, self.unread(g, ahead, place), 3)
+        panels, size = self.vectors * LANES // PANEL, strides.ldb
+        if isinstance(size, int) and UNROLL * size <= self.line and strides.b_panel != 0 and panels:
+            places = [g.mul(panel, strides.b_panel) for panel in range(panels)]  # one line each
+        else:
+            across = range(0, self.vectors, self.line // LANES)
+            places = [g.add(g.mul(n, size), strides.vector(g, v)) for n in range(steps) for v in across]
+        for place in places:
+            prefetch(g, self.unread(g, ahead, place), 3)
 
     def _prefetch_lines(self, g: Function, ahead: Value, lines: int) -> Value:
         """Prefetch successive cache lines; return where the next ones lie."""

@@ -17,6 +17,7 @@ from shapevm.jit.families.matmul.grouped import (
     FOUR,
     NIBBLE,
     Groups,
+    GroupSums,
     dtype_for,
     groups_of,
     pack_grouped,
@@ -26,6 +27,7 @@ from shapevm.jit.families.matmul.microkernel import SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import grouped_products
 from shapevm.jit.families.matmul.variants import TILES
+from shapevm.jit.llvm.function import Function
 from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate
 
@@ -80,6 +82,15 @@ def test_packing_keeps_integers_and_scales(dtype: str, n: int, k: int, steps: in
 def test_bytes_are_widened_where_none_are_multiplied_together() -> None:
     found = {(dtype, n): Groups(dtype, 32, 1, n).is_widened for dtype in (BYTE, NIBBLE) for n in (1, FOUR)}
     assert found == {(BYTE, 1): True, (BYTE, FOUR): False, (NIBBLE, 1): True, (NIBBLE, FOUR): True}
+
+
+def test_each_line_of_integers_of_four_bits_is_asked_for_once() -> None:
+    f, panels = Function("kernel", [("ptr", "a"), ("ptr", "b"), ("ptr", "c")]), 6
+    a, b, c = f.params[:3]
+    sums = GroupSums(f, Groups(NIBBLE, 32, 2), panels, 32 * panels)
+    sums.kernels("few", 64, 2 * panels).call(1, a, b, c, b, near=True)
+    (part,) = f.parts.values()
+    assert part.text().count("call void @llvm.prefetch") == panels  # in a trip of four steps of 16 bytes
 
 
 def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
