@@ -9,7 +9,7 @@ A *structure* is JSON data:
   {"object": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
   {"optional": .., "absent": [kind, ..]}  None, or what the structure says
-  {"many": kind}                          a list of any length of ints, floats, bools or strings, one leaf
+  {"many": kind}                          a list of any length of elements of one kind, one leaf
 A leaf tells whether an optional is there; its own leaves follow. Where it is None, these are zeros of the
 kinds: "int", "float", "bool", "str", or [dtype, rank] for an array of one zero. Results need no kinds.
 A dataclass, or a class that takes its fields as keywords, is given back where its module is loaded, else as a
@@ -30,6 +30,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from .vm.arrays import is_array, library_of
 from .vm.errors import ArgumentError
 from .vm.program import NUMPY_DTYPES
 from .vm.verify import MAX_RANK
@@ -216,7 +217,7 @@ def _check(structure: Structure) -> None:
         _check_optional(structure)
         return
     if kind == "many":
-        if not isinstance(structure["many"], str) or structure["many"] not in _ZEROS:
+        if not _is_kind(structure["many"]):
             raise ArgumentError(f"{structure!r} is not a structure of nested values")
         return
     items = structure["fields" if kind in ("namedtuple", "object") else kind] if kind != "constant" else []
@@ -231,15 +232,31 @@ def _is_leaf(structure: Structure) -> bool:
     return structure == LEAF or (isinstance(structure, dict) and "many" in structure)
 
 
-def _same_items(value: Any, kind: str, path: str) -> list[Any]:
+def _same_items(value: Any, kind: Any, path: str) -> list[Any]:
     """Return a list of elements of one kind; ints become floats where these are wanted."""
     if not isinstance(value, list | tuple):
-        raise ArgumentError(f"{path} is {_describe(value)}; it must be a list of {kind}")
+        shown = kind if isinstance(kind, str) else f"tensors of {kind[0]} and rank {kind[1]}"
+        raise ArgumentError(f"{path} is {_describe(value)}; it must be a list of {shown}")
+    if not isinstance(kind, str):
+        return _same_arrays(value, kind[0], kind[1], path)
     items = [float(x) if kind == "float" and type(x) is int else x for x in value]
     for i, x in enumerate(items):
         if type(x) is not type(_ZEROS[kind]):
             raise ArgumentError(f"{path}.{i} is {_describe(x)}; it must be of kind {kind}")
     return items
+
+
+def _same_arrays(value: Sequence[Any], dtype: str, rank: int, path: str) -> list[Any]:
+    """Return a list of arrays of one dtype and rank."""
+    for i, x in enumerate(value):
+        if not is_array(x):
+            wanted = f"it must be a tensor of {dtype} and rank {rank}"
+            raise ArgumentError(f"{path}.{i} is {_describe(x)}; {wanted}")
+        _, found = library_of(x).array(x, f"{path}.{i}")
+        if (found, len(x.shape)) != (dtype, rank):
+            given = f"{found} and rank {len(x.shape)}"
+            raise ArgumentError(f"{path}.{i} is of {given}; it must be of {dtype} and rank {rank}")
+    return list(value)
 
 
 def _check_optional(structure: Structure) -> None:

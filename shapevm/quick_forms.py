@@ -77,6 +77,8 @@ class _Text:
         if "optional" in structure:
             return self._choose(place, structure, leaves)
         if "many" in structure:
+            if not isinstance(structure["many"], str):
+                return False
             self.lines.append(f"if type({place}) is not list: return None")
             self.lines.append(f"for x in {place}:")
             self.lines.append(f"  if type(x) is not {structure['many']}: return None")

@@ -9,6 +9,7 @@ import torch
 
 #: Types of TorchScript's, and kinds of plain values.
 PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
+KINDS = {**PLAIN, "TensorType": "tensor"}
 _OF_FIXED_LISTS = ("prim::ListUnpack", "aten::__getitem__")
 
 
@@ -28,15 +29,15 @@ class Script:
         return {name: x.type() for name, x in self._values().items()}
 
     def lists(self) -> dict[str, str]:
-        """Return the kinds of the elements of arguments that are lists of plain values, where the program
-        does more with a list than to read known positions."""
+        """Return the kinds of the elements of arguments that are lists of plain values or ("tensor") tensors,
+        where the program does more with a list than to read known positions."""
         found = {}
         for name in self.arguments:
             value, kind = self._values()[name], self.types()[name].kind()
             element = value.type().getElementType().kind() if kind == "ListType" else ""
             uses = [use.user for use in value.uses()]
-            if element in PLAIN and not all(map(_reads_a_known_position, uses)):
-                found[name] = PLAIN[element]
+            if element in KINDS and not all(map(_reads_a_known_position, uses)):
+                found[name] = KINDS[element]
         return found
 
     def _values(self) -> dict[str, Any]:

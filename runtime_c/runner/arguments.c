@@ -11,7 +11,7 @@ static const char HELP[] =
     "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
     "\n"
     "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
-    "  --input NAME=NUMBER     an int, float or bool input; a list is [1, 2], or [\"a\"] of strings\n"
+    "  --input NAME=NUMBER     an int, float or bool input; a list is [1, 2], [\"a\"] or FILE.npz\n"
     "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
     "  --function NAME         the function to call (default main; --list shows them)\n"
     "  --repeat N              call N times, print the first, least and median time (default 1)\n"

@@ -51,16 +51,33 @@ static int set_scalar(const invocation *call, int32_t index, const char *text, s
   return end == text || *end ? usage("not a float", text) : 0;
 }
 
+/* The arrays of a file in their order are a list of tensors, which stay the file's. */
+static int set_list(const batch *b, svm_value *value) {
+  svm_error error;
+  svm_value *items = calloc((size_t)b->n + 1, sizeof *items);
+  if (!items) return out_of_memory("a list");
+  for (int32_t i = 0; i < b->n; i++) {
+    items[i].tag = SVM_TAG_TENSOR, items[i].tensor = b->arrays[i].tensor;
+    if (b->arrays[i].tensor.strides) items[i].tensor.strides = b->arrays[i].strides;
+  }
+  int code = svm_value_make(SVM_TAG_LIST, items, b->n, value, &error) ? report(EXIT_RUN, &error) : 0;
+  free(items);
+  return code;
+}
+
 static int read_arrays(const invocation *call, const char *path, const char *name, size_t name_bytes,
                        room *room, batch *b, svm_value *values) {
   svm_error error;
   if (npy_read(path, room->left, &b->arrays, &b->n, &error))
     return report(error.code == SVM_ERROR_MEMORY || error.code == SVM_ERROR_LIMIT ? EXIT_RUN : EXIT_USAGE,
                   &error);
+  int32_t given = name_bytes ? find_input(call, name, name_bytes) : -1;
+  int is_list = given >= 0 && input_of(call, given)->kind == SVM_TAG_LIST;
   for (int32_t i = 0; i < b->n; i++) {
     room->left -= room->max ? (int64_t)npy_data_bytes(&b->arrays[i].tensor) : 0;
+    if (is_list) continue;
     const char *own = b->arrays[i].name;
-    int32_t index = name_bytes ? find_input(call, name, name_bytes) : find_input(call, own, strlen(own));
+    int32_t index = name_bytes ? given : find_input(call, own, strlen(own));
     if (name_bytes && b->n > 1) return usage("an .npz with several arrays takes no name before it", path);
     if (index < 0)
       return usage("the model has no input of that name (--list shows them)", name_bytes ? name
@@ -68,7 +85,7 @@ static int read_arrays(const invocation *call, const char *path, const char *nam
                                                                                          : path);
     set_array(call, index, &b->arrays[i], &values[index]);
   }
-  return 0;
+  return is_list ? set_list(b, &values[given]) : 0;
 }
 
 /* "NAME=FILE", "NAME=NUMBER", "NAME=[NUMBER, ...]" or "FILE.npz". */

@@ -4,6 +4,7 @@ import sys
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 from shapevm.vm.errors import ArgumentError
 
@@ -125,6 +126,20 @@ def test_lists_of_any_length() -> None:
         flatten([1.0, "a"], structure, "x")
     with pytest.raises(ArgumentError, match="x is a float; it must be a list of float"):
         flatten(1.0, structure, "x")
-    for kind in (None, "tensor", ["int"]):
+    for kind in (None, "tensor", ["int"], ["f32", -1], ["f32", 100], ["q", 1]):
         with pytest.raises(ArgumentError, match="is not a structure of nested values"):
             from_json(to_json({"many": kind}))
+
+
+def test_lists_of_tensors_of_any_length() -> None:
+    structure = from_json(to_json({"many": ["f32", 1]}))
+    arrays = [np.zeros(3, np.float32), np.zeros(1, np.float32)]
+    assert flatten(arrays, structure, "x") == [arrays] and flatten([], structure, "x") == [[]]
+    for given, message in (
+        ([*arrays, np.zeros(2)], "x.2 is of f64 and rank 1; it must be of f32 and rank 1"),
+        ([np.zeros((), np.float32)], "x.0 is of f32 and rank 0; it must be of f32 and rank 1"),
+        ([1.0], "x.0 is a float; it must be a tensor of f32 and rank 1"),
+        (3, "x is a int; it must be a list of tensors of f32 and rank 1"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            flatten(given, structure, "x")

@@ -133,3 +133,7 @@ def test_lists_of_any_length():
         assert run((items, 7)) == flatten_call((items, 7), {}, signature) == [items, 7]
     for items in ((1, 2), [True], [1.0], 3):
         assert run((items, 7)) is None
+
+
+def test_lists_of_tensors_are_checked_on_the_usual_way():
+    assert flattener({"positional": ["x"], "parameters": {"x": {"many": ["f32", 1]}}}) is None

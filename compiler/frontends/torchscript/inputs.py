@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ....pytree import GIVEN, LEAF, Structure, distinct, paths, to_json
-from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
+from ...ir.dims import OPEN, DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType
+from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type, common_type
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
 from .optionals import (
@@ -117,9 +117,11 @@ class Inputs:
         is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
         if inner is not None and not is_fixed and can_be_open(x, type_):
             return self._optional(path, x, shapes, inner)
-        if path in self._many and path not in self.importer.assumptions.fixed:
-            value = self.importer.graph.input(path, ListType(ScalarType(self._many[path])))
-            return {"many": self._many[path]}, List(value)
+        element = None if path in self.importer.assumptions.fixed else self._element(path, x, shapes)
+        if element is not None:
+            many = List(self.importer.graph.input(path, ListType(element)))
+            self.importer.tensors.given.add(many.memory)
+            return {"many": kinds_of([element])[0]}, many
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
@@ -141,6 +143,14 @@ class Inputs:
             f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts"
         )
 
+    def _element(self, path: str, x: Any, shapes: Any) -> Type | None:
+        """Return the type of the elements of a list of any length; None for what is none."""
+        kind = self._many.get(path)
+        if kind != "tensor":
+            return None if kind is None else ScalarType(kind)
+        types = [TensorType(dtype_name(item.dtype), (OPEN,) * item.ndim) for item in x]
+        return common_type(types) if types and shapes is ANY else None
+
     def _part(self, path: str, key: Any, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
         return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))
 
@@ -152,7 +162,7 @@ class Inputs:
         self._may_be_absent = True
         structure, made = self._argument(path, ZEROS[type_.kind()] if x is None else x, shapes, type_)
         self._may_be_absent = outer
-        kinds = kinds_of(graph.body.params[n:])
+        kinds = kinds_of(x.type for x in graph.body.params[n:])
         return {"optional": structure, "absent": kinds}, Maybe(is_there, made)
 
     def _tensor(self, path: str, x: torch.Tensor, shapes: Any) -> Tensor:

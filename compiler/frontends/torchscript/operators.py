@@ -13,7 +13,7 @@ from ...ir.dims import OPEN, product, simplify
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Builder, Value
 from ...ir.promotion import is_float
-from ...ir.types import ScalarType, TensorType
+from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
@@ -596,6 +596,10 @@ def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequen
     return x
 
 
+#: Operators that take lists whose length only a call tells.
+_TAKES_LISTS = ("aten::stack", "aten::cat")
+
+
 def _converted(
     importer: ScriptImporter, schema: Any, args: Sequence[Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -603,6 +607,10 @@ def _converted(
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for argument, x in zip(schema.arguments, args, strict=True):
+        if isinstance(x, List) and is_run_time_list(x.content) and schema.name not in _TAKES_LISTS:
+            raise UnsupportedOp(
+                f"{schema.name} is given a list whose length only a call tells; it takes one of known length"
+            )
         found = _argument(importer, argument, x)
         if argument.kwarg_only:
             keywords[argument.name] = found
@@ -631,11 +639,6 @@ def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
         return importer.tensors.read(x)
     if isinstance(x, List):
         if is_run_time_list(x.content):
-            if isinstance(x.content.type.element, ScalarType):
-                raise UnsupportedOp(
-                    "a list of numbers whose length only a call tells is given to an operator, which takes "
-                    "lists of known lengths"
-                )
             return x.read()
         return [_plain(importer, importer.resolved(item), is_size_wanted) for item in x.content]
     if isinstance(x, Maybe):

@@ -6,7 +6,7 @@ absent bind no size of other inputs: what they must be is checked where the prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ import sympy
 import torch
 
 from ...ir.dims import DimExpr, format_dim
-from ...ir.graph import Value
-from ...ir.types import TensorType
+from ...ir.types import TensorType, Type
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..dynamic_shapes import axis_dim
@@ -83,11 +82,11 @@ def named_sizes(x: Any, shapes: Any, type: Any, inner: Callable[[Any, Any], Any]
         yield from named_sizes(item, inner(shapes, key), part_type(type, key), inner)
 
 
-def kinds_of(values: Sequence[Value]) -> list[Any]:
-    """Return what `pytree` has of the inputs of an absent value."""
+def kinds_of(types: Iterable[Type]) -> list[Any]:
+    """Return what `pytree` has of inputs of these types."""
     return [
-        [x.type.dtype, x.type.rank] if isinstance(x.type, TensorType) else str(x.type).partition("(")[0]
-        for x in values
+        [type.dtype, type.rank] if isinstance(type, TensorType) else str(type).partition("(")[0]
+        for type in types
     ]
 
 

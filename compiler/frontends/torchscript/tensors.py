@@ -62,6 +62,7 @@ class Tensors:
     ) -> None:
         self.builder, self._convert, self._is_open, self._note = builder, convert, is_open, note
         self.went_stale: list[Memory] = []  # in this order
+        self.given: set[Memory] = set()  # of tensors in lists that calls give
 
     def fresh(self, value: Value, name: str = "") -> Tensor:
         """Return a tensor with memory of its own."""
@@ -85,6 +86,11 @@ class Tensors:
 
     def write(self, x: Tensor, value: Value) -> None:
         """Make `value` the new one of `x`, and put it into all that `x` is a view of."""
+        if not self.given.isdisjoint(_reachable(x.memory)):
+            raise UnsupportedOp(
+                "a tensor is changed in place that may be in a list among the arguments whose length a call "
+                "tells; change a copy of it instead, as x.clone() makes"
+            )
         self._note(x.memory)
         owner, whole = x, value
         while owner.parent is not None:

@@ -97,3 +97,50 @@ def any_step(ks: list[int], start: int, end: int, step: int) -> list[int]:
     for _ in ks:
         pass
     return ks[start:end:step]
+
+
+@program((x(3), [x(3), x(3)]), (x(3), []), (x(5), [x(5)]), (x(2), [x(2)] * 9))
+def adds_tensors(a: Tensor, others: list[Tensor]) -> tuple[Tensor, int]:
+    for other in others:
+        a = a + other
+    return a, len(others)
+
+
+@program(([x(3, 2), x(1, 2)],), ([x(4, 5)],), ([x(1, 1), x(2, 1), x(0, 1)],), ([],))
+def joined_rows(parts: list[Tensor]) -> tuple[Tensor, int]:
+    n = 0
+    for part in parts:
+        n += part.size(0)
+    return torch.cat(parts), n
+
+
+@program((x(2), [x(3), x(1)], 1), (x(2), [x(4)], -1), (x(2), [], 0), (x(7), [x(4)], 5))
+def appended_tensors(a: Tensor, parts: list[Tensor], i: int) -> tuple[Tensor, Tensor, int]:
+    parts.append(a * 2)
+    return parts[i], parts[-1] + 1, len(parts)
+
+
+@program(([x(3), x(2)],), ([x(3)],), ([x(1), x(1), x(1)],), ([],))
+def given_back(parts: list[Tensor]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for part in parts:
+        if part.size(0) > 1:
+            found.append(part * 2)
+    return found
+
+
+@program(([x(3), x(3)],), ([x(2), x(2)],), ([x(4), x(4)],))
+def changed_where_they_lie(parts: list[Tensor]) -> Tensor:
+    for part in parts:
+        part += 1
+    return parts[0] + parts[1]
+
+
+@program(([x(3), x(3)],), ([x(2), x(2)],), ([x(1), x(4)],))
+def operators_that_take_known_lengths(parts: list[Tensor]) -> list[Tensor]:
+    return torch.meshgrid(parts)
+
+
+@program(([x(3, 2), x(3, 2)],), ([x(1, 4)],), ([x(2, 2)] * 5,), ([x(2, 2), x(3, 2)],))
+def stacked_parts(parts: list[Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.stack(parts, 1), torch.cat(parts, 1)

@@ -194,6 +194,9 @@ def assert_runner_agrees(exe: shapevm.Executable, folder: Path, args: tuple[Any,
 
 
 def _shown(value: Any, path: Path) -> str:
+    if isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value):
+        np.savez(path.with_suffix(".npz"), *map(np.asarray, value))
+        return str(path.with_suffix(".npz"))
     if isinstance(value, list):
         return json.dumps(value)
     if isinstance(value, bool | int | float | str):
