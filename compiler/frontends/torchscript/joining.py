@@ -106,8 +106,8 @@ def tie_all(
 def tie(importer: ScriptImporter, made: Any, found: Sequence[tuple[Region, Any]]) -> None:
     """A list that a branch or loop gives has the ties of those that it may be."""
     if isinstance(made, Maybe):
-        parts_of = [(region, x.value if isinstance(x, Maybe) else x) for region, x in found]
-        tie(importer, made.value, parts_of)
+        made = made.value
+    found = [(region, x.value if isinstance(x, Maybe) else x) for region, x in found]
     if isinstance(made, List | Dict) and not isinstance(made, Element):
         for region, x in found:
             if isinstance(x, Holder) and x is not made:
@@ -116,12 +116,17 @@ def tie(importer: ScriptImporter, made: Any, found: Sequence[tuple[Region, Any]]
                 for twin in dict.fromkeys((x, *(twin for twin, _ in ties.twins))):
                     if twin is not made and not isinstance(twin, Element):
                         importer.regions.may_be(made, twin)
-    if isinstance(made, tuple) or (isinstance(made, List) and isinstance(made.content, list)):
-        parts = made if isinstance(made, tuple) else made.content
-        for i, part in enumerate(parts):
-            inner = [(region, getattr(x, "content", x)) for region, x in found]
-            of_part = [(r, x[i]) for r, x in inner if isinstance(x, tuple | list) and i < len(x)]
-            tie(importer, part, of_part)
+    sources = [(region, _parts(x)) for region, x in found]
+    for key, part in _parts(made).items():
+        tie(importer, part, [(region, parts[key]) for region, parts in sources if key in parts])
+
+
+def _parts(x: Any) -> dict[Any, Any]:
+    """Return what lies in a tuple, or a list or dict that is known, by its place there."""
+    content = x.content if isinstance(x, List | Dict) and not isinstance(x, Element) else x
+    if isinstance(content, tuple | list):
+        return dict(enumerate(content))
+    return content if isinstance(content, dict) else {}
 
 
 def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:

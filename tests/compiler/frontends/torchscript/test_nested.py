@@ -187,6 +187,23 @@ def an_optional_list(a: Tensor) -> int:
     return len(x)
 
 
+def in_a_dict_of_one_way(a: Tensor) -> tuple[int, int]:
+    x = [1, 2]
+    if int(a[0]) > 2:
+        d = {"a": x}
+    else:
+        d = {"a": [7]}
+    d["a"].append(5)
+    return len(x), len(d["a"])
+
+
+def in_a_tuple_of_one_way(a: Tensor) -> tuple[int, int]:
+    x = [1, 2]
+    pair = (x, 1) if int(a[0]) > 2 else ([7], 1)
+    pair[0].append(5)
+    return len(x), len(pair[0])
+
+
 ALIASES = [
     changed_in_a_copy,
     copied_then_changed,
@@ -206,6 +223,8 @@ ALIASES = [
     named_again_in_a_turn,
     one_list_in_one_way,
     an_optional_list,
+    in_a_dict_of_one_way,
+    in_a_tuple_of_one_way,
 ]
 
 
