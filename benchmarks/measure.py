@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
+from shapevm.jit.llvm.target import host_target
+
 SHORT = "--short" in sys.argv  # a try of a benchmark, for those that know a shorter form
 Run = Callable[[], object]
 
@@ -72,11 +74,19 @@ def per_call(run: Run, calls: int = 2000, rounds: int = 9) -> float:
     return median([seconds(many) / calls for _ in range(rounds)])
 
 
+def cpu_facts() -> dict[str, str]:
+    """Return what the system says of its first CPU: name, family, model."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    return {key.strip(): value.strip() for key, value in (line.split(":", 1) for line in first)}
+
+
+def processor() -> str:
+    """Return the kind of processor that figures hold for: its name and family, and shapevm's target."""
+    facts = cpu_facts()
+    return f"{facts['model name']}, family {facts['cpu family']} ({host_target()})"
+
+
 def machine() -> str:
     """Return the CPU's name, its cores, and the kernel."""
-    names = [
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return f"{names[0]}, {len(os.sched_getaffinity(0))} CPUs, {platform.system()} {platform.release()}"
+    cpus = len(os.sched_getaffinity(0))
+    return f"{cpu_facts()['model name']}, {cpus} CPUs, {platform.system()} {platform.release()}"

@@ -1,8 +1,8 @@
 """Measure and write docs/benchmarks.md: `python benchmarks/run.py [--short] [section ...]`.
 
 Every section runs in a process of its own; without arguments all run. `results.json` keeps each section's
-latest figures with their day and machine, and the page is written from it after every section. `--short`
-tries sections out, those that know a shorter form in that form, and writes nothing.
+latest figures on every kind of processor with their day, and the page is written from it after every
+section. `--short` tries sections out, those that know a shorter form in that form, and writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import SHORT, Figure, machine
+from measure import SHORT, Figure, machine, processor
 from rich.console import Console
 
 from shapevm.tables import table_text
@@ -68,10 +68,10 @@ def measure(section: str) -> list[Figure]:
 
 
 def keep(section: str, figures: list[Figure]) -> None:
-    """Put a section's figures into the results, and write the page."""
+    """Put a section's figures on this kind of processor into the results, and write the page."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    day = str(datetime.date.today())
-    results[section] = {"day": day, "machine": machine(), "figures": [asdict(f) for f in figures]}
+    run = {"day": str(datetime.date.today()), "machine": machine(), "figures": [asdict(f) for f in figures]}
+    results.setdefault(section, {})[processor()] = run
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     PAGE.write_text(page(results))
 
@@ -80,10 +80,11 @@ def page(results: dict[str, Any]) -> str:
     """Return the report as Markdown."""
     lines = [HEAD]
     for section in (name for name in SECTIONS if name in results):
-        found = results[section]
-        lines += [f"## {SECTIONS[section]}", "", f"On {found['day']}: {found['machine']}.", ""]
-        lines += ["| what | figure | goal |", "| --- | --- | --- |"]
-        lines += [f"| {f['what']} | {f['figure']} | {f['goal']} |" for f in found["figures"]] + [""]
+        lines += [f"## {SECTIONS[section]}", ""]
+        for name, run in sorted(results[section].items(), key=lambda item: item[1]["day"], reverse=True):
+            lines += [f"{name}, on {run['day']}: {run['machine']}.", ""]
+            lines += ["| what | figure | goal |", "| --- | --- | --- |"]
+            lines += [f"| {f['what']} | {f['figure']} | {f['goal']} |" for f in run["figures"]] + [""]
     return "\n".join(lines)
 
 
