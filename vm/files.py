@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,27 @@ from typing import IO, Any
 from .errors import FileError
 
 PIECE_BYTES = 1 << 24  # of a file that is read piece by piece
+HUGE_PAGE = 2 << 20  # bytes: of most machines
+
+
+def write_by_huge_pages(
+    pieces: Iterable[bytes | memoryview], file: IO[bytes], begin: int
+) -> Iterator[bytes | memoryview]:
+    """Write pieces into a file that stands at `begin`, all that lies in one huge page by one call, and yield
+    them: a system that has huge pages for files then keeps it on one."""
+    page, filled = bytearray(HUGE_PAGE), begin % HUGE_PAGE
+    first = filled
+    for piece in pieces:
+        rest = memoryview(piece)
+        while len(rest):
+            n = min(len(rest), HUGE_PAGE - filled)
+            page[filled : filled + n] = rest[:n]
+            filled, rest = filled + n, rest[n:]
+            if filled == HUGE_PAGE:
+                file.write(memoryview(page)[first:])
+                first = filled = 0
+        yield piece
+    file.write(memoryview(page)[first:filled])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from .chunks import hash_rows
-from .files import replacing
+from .files import replacing, write_by_huge_pages
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BIG_CONSTANT,
@@ -303,13 +303,6 @@ def _head(p: Program, sections: Mapping[str, _Section]) -> bytes:
     return header + table
 
 
-def _written(pieces: Iterable[bytes | memoryview], file: IO[bytes]) -> Iterator[bytes | memoryview]:
-    """Yield the pieces that are written."""
-    for piece in pieces:
-        file.write(piece)
-        yield piece
-
-
 def write_to(program: Program, file: IO[bytes]) -> None:
     """Write the artifact into a file that stands at 0. Weights are read once, hashed as they are written,
     and their hashes, which come before them, last; a pipe needs these first, so they are read twice. Raises
@@ -320,7 +313,7 @@ def write_to(program: Program, file: IO[bytes]) -> None:
     weights_at, is_file = sections["WEIGHTS"].offset, file.seekable()
     if is_file:
         file.seek(weights_at)
-    pieces = _written(weights.pieces(), file) if is_file else weights.pieces()
+    pieces = write_by_huge_pages(weights.pieces(), file, weights_at) if is_file else weights.pieces()
     hashes = [*hash_rows([sections["BLOBS"].data]), *hash_rows(pieces)]
     sections["CHUNKS"].data = b"".join(hashes)
     if is_file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import random
@@ -324,6 +325,29 @@ def test_weights_lie_on_huge_pages_where_they_are_to(tmp_path: Path, mode: str) 
     assert all((begin - offset) % HUGE_PAGE == 0 for begin, _, offset, _ in mapped if mode == "auto")
     assert any(begin % HUGE_PAGE == 0 and is_huge for begin, *_, is_huge in copied) == (mode == "always")
     assert areas(str(path)) == []
+
+
+class Calls(io.BytesIO):
+    """A file that notes where each call to write begins and ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[int, int]] = []
+
+    def write(self, data: Any) -> int:
+        begin = self.tell()
+        n = super().write(data)
+        self.made.append((begin, begin + n))
+        return n
+
+
+def test_one_call_writes_all_of_a_huge_page() -> None:
+    """Systems keep what one call writes together: of smaller pieces none lies on a huge page."""
+    file = Calls()
+    artifact.write_to(weighted(2000003), file)
+    last = len(file.getvalue()) // HUGE_PAGE
+    assert last >= 7
+    assert {(n * HUGE_PAGE, (n + 1) * HUGE_PAGE) for n in range(1, last)} <= set(file.made)
 
 
 @pytest.mark.parametrize("mode", ["auto", "never", "always"])
