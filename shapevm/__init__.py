@@ -80,6 +80,7 @@ def compile(
     *,
     dynamic_shapes: Any = None,
     inputs: Any = None,
+    optional_examples: Mapping[str, Any] | None = None,
     strategy: str | None = None,
     options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -96,6 +97,8 @@ def compile(
             axis may be of any size where this is None.
         inputs: Names of the inputs, perhaps with shapes and dtypes, which stand in for `args` and
             `dynamic_shapes`; see `shapevm.inputs`.
+        optional_examples: Of arguments of a TorchScript program that are None in the example, by name. Each
+            call tells then whether they are None.
         strategy: "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the
             first run), "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All
             give the same bits.
@@ -131,7 +134,7 @@ def compile(
         stores = list(map(open_store, options.targets))
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
         with started_early(stores[0]):
-            source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify)
+            source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
             program = build(source, stores, options, notify, is_portable)
         check = small_sizes_check(source, options, notify)
         return executable_of(program, strategy, stores, check, is_portable)

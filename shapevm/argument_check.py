@@ -116,6 +116,15 @@ def check_graph_alone(path: str | Path, **given: Any) -> None:
             )
 
 
+def check_no_optionals(optional_examples: Any) -> None:
+    """Raise ArgumentError for examples of optional arguments of a model that is no TorchScript program."""
+    if optional_examples:
+        raise ArgumentError(
+            f"optional_examples names {', '.join(optional_examples)}, but only calls of TorchScript programs "
+            "tell what is None; compile a program of this model for each form"
+        )
+
+
 def check_arguments(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> None:
     """Check a module's example inputs and what is said of their sizes, and say where its training mode has no
     effect. Raises ArgumentError."""

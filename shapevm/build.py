@@ -14,6 +14,7 @@ from .argument_check import (
     check_arguments,
     check_graph_alone,
     check_model,
+    check_no_optionals,
     program_of,
 )
 from .boundary import Least, Reference, boundary_check
@@ -72,10 +73,11 @@ def open_source(
     dynamic_shapes: Any,
     inputs: Any = None,
     progress: Progress = silent,
+    optional_examples: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open an nn.Module (exported here), an ExportedProgram, a .pt2 file's path, a torch.fx.GraphModule, a
     TorchScript module, function or .pt file, or a graph's text, an .svmir file. `inputs`: see
-    `shapevm.inputs`.
+    `shapevm.inputs`; `optional_examples`: see `shapevm.compile`.
 
     Raises ArgumentError for what is no model, example input or specification, ShapeError and UnsupportedOp
     for what torch.export refuses.
@@ -83,7 +85,8 @@ def open_source(
     model = program_of(model)
     check_model(model)
     if isinstance(model, str | Path) and Path(model).suffix == GRAPH_SUFFIX:
-        check_graph_alone(model, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, inputs=inputs)
+        given = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes, "inputs": inputs}
+        check_graph_alone(model, **given, optional_examples=optional_examples)
         progress("read the graph", 0, 1)
         return Source(read_graph(Path(model)), None, None, None)
     model = _loaded_script(model)
@@ -96,7 +99,19 @@ def open_source(
     if _is_script_module(model):
         from .compiler.frontends.torchscript import open_script
 
-        return Source(open_script(model, args, kwargs), dynamic_shapes, specs, None)
+        return Source(open_script(model, args, kwargs, optional_examples), dynamic_shapes, specs, None)
+    check_no_optionals(optional_examples)
+    return _open_other(model, args, kwargs, dynamic_shapes, specs)
+
+
+def _open_other(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    specs: Sequence[InputSpec] | None,
+) -> Source:
+    """Open a module, an exported program, its file or a graph of FX."""
     from .compiler.frontends import exported_program
     from .compiler.frontends.tree import forward_of
 
@@ -208,9 +223,10 @@ def import_model(
     inputs: Any = None,
     options: Options | None = None,
     progress: Progress = silent,
+    optional_examples: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Return the graph of a model, before the passes: see `open_source` and `import_source`."""
-    source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress)
+    source = open_source(model, args, kwargs, dynamic_shapes, inputs, progress, optional_examples)
     return import_source(source, options or Options(), progress=progress)
 
 

@@ -20,7 +20,7 @@ from .vm.errors import ArgumentError
 
 _TYPE = re.compile(r"([^=]+)=(\w+)\[([\w, ]*)\]")
 #: What the function may return, as `shapevm.compile` takes it.
-KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "options")
+KEYS = ("model", "args", "kwargs", "dynamic_shapes", "inputs", "optional_examples", "options")
 
 
 def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:

@@ -9,9 +9,11 @@ A *structure* is JSON data:
   {"object": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
   {"optional": .., "absent": [kind, ..]}  None, or what the structure says
-  {"many": kind}                          a list of any length of elements of one kind, one leaf
+  {"many": kind}, {"pairs": [kind, kind]} a list of any length, a dict of any keys, of elements of one kind
+The leaves of a list of any length and of a dict of any keys are their columns: see `columns`.
 A leaf tells whether an optional is there; its own leaves follow. Where it is None, these are zeros of the
-kinds: "int", "float", "bool", "str", or [dtype, rank] for an array of one zero. Results need no kinds.
+kinds: "int", "float", "bool", "str", [dtype, rank] for an array of one zero, {"many": kind} for an empty
+list. Results need no kinds.
 A dataclass, or a class that takes its fields as keywords, is given back where its module is loaded, else as a
 dict; one that is registered with torch's pytrees only in the process that compiled the program. A *signature*
 says how a call's arguments become leaves:
@@ -30,16 +32,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .vm.arrays import is_array, library_of
+from . import columns
 from .vm.errors import ArgumentError
 from .vm.program import NUMPY_DTYPES
-from .vm.verify import MAX_RANK
 
 Structure = Any
 LEAF = "*"
 GIVEN = "is_given"  # the name of the leaf that tells whether an optional is there
-_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional", "many")
-_ZEROS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
+_COLUMNS = ("many", "pairs")
+_KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional", *_COLUMNS)
 
 
 def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
@@ -51,15 +52,16 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
     if kind == "constant":
         if not _is_same(value, structure["constant"]):
             shown = repr(value) if isinstance(value, _SCALARS) else _describe(value)
+            fix = ": compile it with an example of this argument" if structure["constant"] is None else ""
             raise ArgumentError(
-                f"{path or 'value'} is {shown}; the program was compiled for {structure['constant']!r}"
+                f"{path or 'value'} is {shown}; the program was compiled for {structure['constant']!r}{fix}"
             )
         return []
     if kind == "optional":
         inner = structure["optional"]
         return [False, *absent(structure)] if value is None else [True, *flatten(value, inner, path)]
-    if kind == "many":
-        return [_same_items(value, structure["many"], path or "value")]
+    if kind in _COLUMNS:
+        return list(columns.columns_of(value, structure, path or "value"))
     items = _items_of(value, kind, structure, path or "value")
     return [
         leaf
@@ -70,10 +72,7 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
 
 def absent(structure: Structure) -> list[Any]:
     """Return what stands for the leaves of an optional that is None."""
-    return [
-        _ZEROS[kind] if isinstance(kind, str) else np.zeros((1,) * kind[1], NUMPY_DTYPES[kind[0]])
-        for kind in structure.get("absent", [])
-    ]
+    return [_zero(kind) for kind in structure.get("absent", [])]
 
 
 def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:
@@ -85,14 +84,20 @@ def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:
 
 def paths(structure: Structure, prefix: str = "") -> list[str]:
     """Return the name of every leaf: keys and positions joined by dots ("" for a bare leaf)."""
-    if _is_leaf(structure):
+    if structure == LEAF:
         return [prefix]
+    if _kind(structure) in _COLUMNS:
+        return columns.names(_elements(structure), prefix)
     return [path for key, inner in _inner(structure) for path in paths(inner, _join(prefix, key))]
 
 
 def n_leaves(structure: Structure) -> int:
     """Return how many leaves there are."""
-    return 1 if _is_leaf(structure) else sum(n_leaves(inner) for _, inner in _inner(structure))
+    if structure == LEAF:
+        return 1
+    if _kind(structure) in _COLUMNS:
+        return len(columns.names(_elements(structure), ""))
+    return sum(n_leaves(inner) for _, inner in _inner(structure))
 
 
 def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any], signature: Mapping[str, Any]) -> list[Any]:
@@ -216,8 +221,8 @@ def _check(structure: Structure) -> None:
     if kind == "optional":
         _check_optional(structure)
         return
-    if kind == "many":
-        if not _is_kind(structure["many"]):
+    if kind in _COLUMNS:
+        if not columns.is_kind(structure):
             raise ArgumentError(f"{structure!r} is not a structure of nested values")
         return
     items = structure["fields" if kind in ("namedtuple", "object") else kind] if kind != "constant" else []
@@ -228,51 +233,23 @@ def _check(structure: Structure) -> None:
         _check(inner)
 
 
-def _is_leaf(structure: Structure) -> bool:
-    return structure == LEAF or (isinstance(structure, dict) and "many" in structure)
+def _elements(structure: Structure) -> columns.Kind:
+    """Return the kind of the elements of a list of any length; a dict of any keys has its own."""
+    return structure.get("many", structure)
 
 
-def _same_items(value: Any, kind: Any, path: str) -> list[Any]:
-    """Return a list of elements of one kind; ints become floats where these are wanted."""
-    if not isinstance(value, list | tuple):
-        shown = kind if isinstance(kind, str) else f"tensors of {kind[0]} and rank {kind[1]}"
-        raise ArgumentError(f"{path} is {_describe(value)}; it must be a list of {shown}")
-    if not isinstance(kind, str):
-        return _same_arrays(value, kind[0], kind[1], path)
-    items = [float(x) if kind == "float" and type(x) is int else x for x in value]
-    for i, x in enumerate(items):
-        if type(x) is not type(_ZEROS[kind]):
-            raise ArgumentError(f"{path}.{i} is {_describe(x)}; it must be of kind {kind}")
-    return items
-
-
-def _same_arrays(value: Sequence[Any], dtype: str, rank: int, path: str) -> list[Any]:
-    """Return a list of arrays of one dtype and rank."""
-    for i, x in enumerate(value):
-        if not is_array(x):
-            wanted = f"it must be a tensor of {dtype} and rank {rank}"
-            raise ArgumentError(f"{path}.{i} is {_describe(x)}; {wanted}")
-        _, found = library_of(x).array(x, f"{path}.{i}")
-        if (found, len(x.shape)) != (dtype, rank):
-            given = f"{found} and rank {len(x.shape)}"
-            raise ArgumentError(f"{path}.{i} is of {given}; it must be of {dtype} and rank {rank}")
-    return list(value)
+def _zero(kind: columns.Kind) -> Any:
+    if isinstance(kind, dict):
+        return []
+    return columns.ZEROS[kind] if isinstance(kind, str) else np.zeros((1,) * kind[1], NUMPY_DTYPES[kind[0]])
 
 
 def _check_optional(structure: Structure) -> None:
     _check(structure["optional"])
     kinds = structure.get("absent", [])
-    is_right = isinstance(kinds, list) and all(map(_is_kind, kinds))
+    is_right = isinstance(kinds, list) and all(map(columns.is_kind, kinds))
     if not is_right or ("absent" in structure and len(kinds) != n_leaves(structure["optional"])):
         raise ArgumentError(f"{structure!r} is not a structure of nested values")
-
-
-def _is_kind(kind: Any) -> bool:
-    """Return True for a kind of leaf: of a scalar, or a dtype and a rank."""
-    if isinstance(kind, str):
-        return kind in _ZEROS
-    is_pair = isinstance(kind, list) and len(kind) == 2 and isinstance(kind[0], str)
-    return is_pair and kind[0] in NUMPY_DTYPES and kind[1] in range(MAX_RANK + 1)
 
 
 def _inner(structure: Structure) -> Iterator[tuple[str, Structure]]:
@@ -330,9 +307,11 @@ def _describe(value: Any) -> str:
 
 
 def _build(leaves: Iterator[Any], structure: Structure) -> Any:
-    if _is_leaf(structure):
+    if structure == LEAF:
         return next(leaves)
     kind = _kind(structure)
+    if kind in _COLUMNS:
+        return columns.value_of([next(leaves) for _ in range(n_leaves(structure))], structure)
     if kind == "constant":
         return structure["constant"]
     if kind == "optional":

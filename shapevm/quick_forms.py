@@ -4,9 +4,12 @@ walking the structure in every call."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from .pytree import LEAF, Structure, absent
+from .columns import columns_of
+from .pytree import LEAF, Structure, absent, n_leaves
+from .vm.errors import ArgumentError
 
 MAX_LEAVES = 1000  # of a structure that a function is written for
 
@@ -76,9 +79,10 @@ class _Text:
             return self._check(place, structure["constant"])
         if "optional" in structure:
             return self._choose(place, structure, leaves)
+        if "pairs" in structure or not isinstance(structure.get("many", ""), str):
+            self._take_columns(place, structure, leaves)
+            return True
         if "many" in structure:
-            if not isinstance(structure["many"], str):
-                return False
             self.lines.append(f"if type({place}) is not list: return None")
             self.lines.append(f"for x in {place}:")
             self.lines.append(f"  if type(x) is not {structure['many']}: return None")
@@ -98,6 +102,15 @@ class _Text:
                 self.lines.append(f"{', '.join(names)}, = {place}")
         pairs = zip(names, items.values(), strict=True)
         return all(self.take_apart(name, inner, leaves) for name, inner in pairs)
+
+    def _take_columns(self, place: str, structure: Structure, leaves: list[str]) -> None:
+        """Write that a function finds the columns of a list or dict; None is for one of another kind."""
+        function, names = self.name(), [self.name() for _ in range(n_leaves(structure))]
+        self.known[function] = partial(_columns, structure)
+        self.lines.append(f"found = {function}({place})")
+        self.lines.append("if found is None: return None")
+        self.lines.append(f"{', '.join(names)}, = found")
+        leaves += names
 
     def _choose(self, place: str, structure: Structure, leaves: list[str]) -> bool:
         """Write the leaves of an optional, which a function of its own finds where it is there."""
@@ -139,6 +152,13 @@ class _Text:
         except (SyntaxError, RecursionError, MemoryError):
             return None
         return made["run"]
+
+
+def _columns(structure: Structure, value: Any) -> list[list[Any]] | None:
+    try:
+        return columns_of(value, structure, "")
+    except ArgumentError:
+        return None
 
 
 def _items(structure: Structure) -> dict[Any, Structure] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 
 #: Types of TorchScript's, and kinds of plain values.
 PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
-KINDS = {**PLAIN, "TensorType": "tensor"}
 _OF_FIXED_LISTS = ("prim::ListUnpack", "aten::__getitem__")
+_UNWRAPPING, _ASKING = ("prim::unchecked_cast", "aten::_unwrap_optional"), ("aten::__is__", "aten::__isnot__")
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,16 @@ class Script:
         """Return TorchScript's types of the arguments."""
         return {name: x.type() for name, x in self._values().items()}
 
-    def lists(self) -> dict[str, str]:
-        """Return the kinds of the elements of arguments that are lists of plain values or ("tensor") tensors,
-        where the program does more with a list than to read known positions."""
-        found = {}
-        for name in self.arguments:
-            value, kind = self._values()[name], self.types()[name].kind()
-            element = value.type().getElementType().kind() if kind == "ListType" else ""
-            uses = [use.user for use in value.uses()]
-            if element in KINDS and not all(map(_reads_a_known_position, uses)):
-                found[name] = KINDS[element]
-        return found
+    def varying(self) -> frozenset[str]:
+        """Return the arguments that are lists or dicts, perhaps optional ones, with which the program does
+        more than to read known positions or keys."""
+        found = self._values()
+        return frozenset(
+            name
+            for name in self.arguments
+            if _is_container(found[name].type())
+            and any(not _reads_a_known_place(node) for node in _users(found[name]))
+        )
 
     def _values(self) -> dict[str, Any]:
         inputs = list(self.graph.inputs())[0 if self.module is None else 1 :]
@@ -47,7 +47,21 @@ class Script:
         return dict(zip([name for name in order if name in names], inputs, strict=True))
 
 
-def _reads_a_known_position(node: Any) -> bool:
+def _is_container(type: Any) -> bool:
+    type = type.getElementType() if type.kind() == "OptionalType" else type
+    return type.kind() in ("ListType", "DictType")
+
+
+def _users(value: Any) -> Iterator[Any]:
+    """Yield the nodes that use a value, or an optional's value where it is there."""
+    for use in value.uses():
+        if use.user.kind() in _UNWRAPPING:
+            yield from _users(use.user.output())
+        elif use.user.kind() not in _ASKING:
+            yield use.user
+
+
+def _reads_a_known_place(node: Any) -> bool:
     if node.kind() not in _OF_FIXED_LISTS:
         return False
     return node.kind() == "prim::ListUnpack" or node.inputsAt(1).node().kind() == "prim::Constant"

@@ -10,7 +10,7 @@ from ..ir.graph import Block, Builder, Node, Value
 from ..ir.types import INT, Type, types_equal
 from . import build as B
 
-#: (row, carried values) -> the new carried values.
+#: (row or place, carried values) -> the new carried values.
 Step = Callable[[Value, list[Value]], list[Value]]
 
 
@@ -19,6 +19,21 @@ def for_each(b: Builder, length: DimExpr, carried: Sequence[Value], step: Step, 
 
     Raises UnsupportedOp, for the operator `what`, where the step gives other types than it takes.
     """
+
+    def turn(place: Value, carried: list[Value]) -> list[Value]:
+        return step(b.one("scalar", place, dtype="i64"), carried)
+
+    return _loop(b, lambda: b.size(length), carried, turn, what)
+
+
+def for_each_place(b: Builder, length: Value, carried: Sequence[Value], step: Step, what: str) -> list[Value]:
+    """As `for_each`, `length` and what the step gets being ints."""
+    return _loop(b, lambda: length, carried, step, what)
+
+
+def _loop(
+    b: Builder, length: Callable[[], Value], carried: Sequence[Value], step: Step, what: str
+) -> list[Value]:
     types: list[Type] = [INT, *(value.type for value in carried)]
     blocks = []
     for is_condition in (True, False):
@@ -26,8 +41,8 @@ def for_each(b: Builder, length: DimExpr, carried: Sequence[Value], step: Step, 
 
         def results(params: list[Value] = params, is_condition: bool = is_condition) -> list[Value]:
             if is_condition:
-                return [b.one("int_lt", params[0], b.size(length))]
-            made = step(b.one("scalar", params[0], dtype="i64"), params[1:])
+                return [b.one("int_lt", params[0], length())]
+            made = step(params[0], params[1:])
             return [b.one("int_add", params[0], b.size(1)), *made]
 
         blocks.append(block(b, params, results))

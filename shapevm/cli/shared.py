@@ -117,7 +117,7 @@ def say_data() -> None:
 
 MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), a graph as text (.svmir), or FILE.py:NAME or
 MODULE:NAME, where NAME is a function that returns the arguments of shapevm.compile as a dict: model,
-and as needed args, kwargs, dynamic_shapes, inputs, options."""
+and as needed args, kwargs, dynamic_shapes, inputs, optional_examples, options."""
 
 
 def parse_bytes(text: str) -> int:

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
 from shapevm.pytree import LEAF, flatten_call, unflatten
@@ -135,5 +136,27 @@ def test_lists_of_any_length():
         assert run((items, 7)) is None
 
 
-def test_lists_of_tensors_are_checked_on_the_usual_way():
-    assert flattener({"positional": ["x"], "parameters": {"x": {"many": ["f32", 1]}}}) is None
+@pytest.mark.parametrize(
+    ("structure", "values", "others"),
+    [
+        ({"many": ["f32", 1]}, [[], [np.zeros(2, np.float32)]], [[1], [np.zeros(2)], 3]),
+        ({"many": {"tuple": ["str", "int"]}}, [[], [("a", 1), ["b", 2]]], [[("a",)], [("a", 1.0)], {}]),
+        ({"pairs": ["str", {"many": "int"}]}, [{}, {"a": [1], "b": []}], [[], {1: []}, {"a": 1}]),
+    ],
+)
+def test_columns(structure, values, others):
+    signature = {"positional": ["x", "y"], "parameters": {"x": structure, "y": LEAF}}
+    run = flattener(signature)
+    for value in values:
+        assert run((value, 7)) == flatten_call((value, 7), {}, signature)
+    for value in others:
+        assert run((value, 7)) is None
+
+
+def test_optional_columns():
+    structure = {"optional": {"pairs": ["str", "int"]}, "absent": [{"many": "str"}, {"many": "int"}]}
+    signature = {"positional": ["x"], "parameters": {"x": structure}}
+    run = flattener(signature)
+    for value in (None, {}, {"a": 1}):
+        assert run((value,)) == flatten_call((value,), {}, signature)
+    assert run((None,)) == [False, [], []] and run(([],)) is None

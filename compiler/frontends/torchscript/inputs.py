@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ....pytree import GIVEN, LEAF, Structure, distinct, paths, to_json
-from ...ir.dims import OPEN, DimExpr, evaluate, symbol, symbols_of
+from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type, common_type
+from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
-from .optionals import (
-    ZEROS,
-    Bound,
-    can_be_open,
-    inner_type,
-    kinds_of,
-    named_sizes,
-    part_type,
-)
+from . import columns
+from .optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
 from .scalars import value_of
 from .values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
@@ -41,7 +34,7 @@ class Inputs:
         self._bounds: dict[str, list[Bound]] = {}  # of tensors that may be absent, by name
         self._may_be_absent = False  # the argument at hand
         self._open: set[str] = set()  # sizes of such tensors
-        self._many = importer.script.lists()
+        self._varying = importer.script.varying()
         self._shared: set[str] = set()  # sizes of the user's that other inputs have, too
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
@@ -115,13 +108,14 @@ class Inputs:
         """Return the structure of an argument, whose type is `type_`, and what it is in the program."""
         inner = inner_type(type_)
         is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
-        if inner is not None and not is_fixed and can_be_open(x, type_):
-            return self._optional(path, x, shapes, inner)
-        element = None if path in self.importer.assumptions.fixed else self._element(path, x, shapes)
+        if inner is not None and not is_fixed:
+            example = zero_of(inner) if x is None else x
+            is_open = self._element(path, example, shapes, inner) is not None or can_be_open(example, type_)
+            if is_open:
+                return self._optional(path, example, shapes, inner)
+        element = None if is_fixed else self._element(path, x, shapes, type_)
         if element is not None:
-            many = List(self.importer.graph.input(path, ListType(element)))
-            self.importer.tensors.given.add(many.memory)
-            return {"many": kinds_of([element])[0]}, many
+            return self._of_any_length(path, ListType(element), isinstance(x, dict))
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
@@ -143,13 +137,21 @@ class Inputs:
             f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts"
         )
 
-    def _element(self, path: str, x: Any, shapes: Any) -> Type | None:
-        """Return the type of the elements of a list of any length; None for what is none."""
-        kind = self._many.get(path)
-        if kind != "tensor":
-            return None if kind is None else ScalarType(kind)
-        types = [TensorType(dtype_name(item.dtype), (OPEN,) * item.ndim) for item in x]
-        return common_type(types) if types and shapes is ANY else None
+    def _element(self, path: str, x: Any, shapes: Any, type_: Any) -> Type | None:
+        """Return the type of the elements of a list of any length, or of a dict of any keys; None for what is
+        none."""
+        if path not in self._varying or not isinstance(x, list | tuple | dict):
+            return None
+        element = columns.element_type(type_, [x])
+        return element if shapes is ANY or element is None or not columns.has_tensors(element) else None
+
+    def _of_any_length(self, path: str, type_: ListType, is_dict: bool) -> tuple[Structure, Any]:
+        """Return the structure of a list of any length or a dict of any keys, and what it is in the
+        program."""
+        value = columns.given(self.importer, path, type_, is_dict)
+        made = Dict(value) if is_dict else List(value)
+        self.importer.tensors.given.add(made.memory)
+        return columns.structure_of(type_, is_dict), made
 
     def _part(self, path: str, key: Any, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
         return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))
@@ -160,9 +162,9 @@ class Inputs:
         is_there = graph.input(f"{path}.{GIVEN}", BOOL)
         n, outer = len(graph.body.params), self._may_be_absent
         self._may_be_absent = True
-        structure, made = self._argument(path, ZEROS[type_.kind()] if x is None else x, shapes, type_)
+        structure, made = self._argument(path, x, shapes, type_)
         self._may_be_absent = outer
-        kinds = kinds_of(x.type for x in graph.body.params[n:])
+        kinds = [columns.structure_of(x.type) for x in graph.body.params[n:]]
         return {"optional": structure, "absent": kinds}, Maybe(is_there, made)
 
     def _tensor(self, path: str, x: torch.Tensor, shapes: Any) -> Tensor:

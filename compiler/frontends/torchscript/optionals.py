@@ -6,7 +6,7 @@ absent bind no size of other inputs: what they must be is checked where the prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ import sympy
 import torch
 
 from ...ir.dims import DimExpr, format_dim
-from ...ir.types import TensorType, Type
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..dynamic_shapes import axis_dim
@@ -26,7 +25,10 @@ if TYPE_CHECKING:
 
 #: Nodes that take an optional as it is; other operators are imported for either case.
 TAKES_OPTIONALS = ("aten::__is__", "aten::__isnot__", "aten::_unwrap_optional")
-ZEROS: dict[str, Any] = {"IntType": 0, "FloatType": 0.0, "BoolType": False, "StringType": ""}
+_ZEROS: dict[str, Any] = {
+    "IntType": int, "FloatType": float, "BoolType": bool, "StringType": str, "ListType": list,
+    "DictType": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,20 @@ def part_type(type: Any, key: Any) -> Any:
     return type.getValueType() if kind == "DictType" else None
 
 
+def zero_of(type: Any) -> Any:
+    """Return an example of a type that tells all of it; None where it takes one of a tensor."""
+    kind = type.kind()
+    if kind == "TupleType":
+        parts = [None if inner_type(part) is not None else zero_of(part) for part in type.elements()]
+        is_known = all(x is not None or inner_type(t) for x, t in zip(parts, type.elements(), strict=True))
+        return tuple(parts) if parts and is_known else None
+    return _ZEROS[kind]() if kind in _ZEROS else None
+
+
 def can_be_open(x: Any, type: Any) -> bool:
     """Return True for the example of an optional which tells what it holds: tensors, numbers, strings and
-    tuples of these, also optional ones; None where the type tells."""
+    tuples of these, also optional ones."""
     inner = inner_type(type)
-    if x is None:
-        return inner is not None and inner.kind() in ZEROS
     if isinstance(x, tuple):
         parts = [part_type(inner or type, i) for i in range(len(x))]
         return bool(x) and all(
@@ -80,14 +90,6 @@ def named_sizes(x: Any, shapes: Any, type: Any, inner: Callable[[Any, Any], Any]
     pairs = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, list | tuple) else ()
     for key, item in pairs if inner_type(type) is None else ():
         yield from named_sizes(item, inner(shapes, key), part_type(type, key), inner)
-
-
-def kinds_of(types: Iterable[Type]) -> list[Any]:
-    """Return what `pytree` has of inputs of these types."""
-    return [
-        [type.dtype, type.rank] if isinstance(type, TensorType) else str(type).partition("(")[0]
-        for type in types
-    ]
 
 
 def there(importer: ScriptImporter, x: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ....vm.errors import FileError
+from ....settings import nearest
+from ....vm.errors import ArgumentError, FileError
 from ...ir.errors import ArchiveError, UnsupportedOp
 from ..archive import read_archive
 from ..archive.writer import write_archive
@@ -59,8 +60,14 @@ def _loaded(path: str) -> Any:
     return torch.jit._recursive.wrap_cpp_module(module)
 
 
-def open_script(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Script:
-    """Return the program of `model`, all calls inlined. Raises UnsupportedOp where arguments are missing."""
+def open_script(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    optional_examples: Mapping[str, Any] | None = None,
+) -> Script:
+    """Return the program of `model`, all calls inlined. `optional_examples`: of arguments that are None in
+    the example. Raises UnsupportedOp where arguments are missing, ArgumentError for examples of others."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
     if isinstance(model, torch.jit.ScriptModule):
         model.eval()
@@ -69,6 +76,11 @@ def open_script(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | Non
     graph = found.graph.copy()
     torch._C._jit_pass_inline(graph)
     given, defaults = _bound(schema, args, dict(kwargs or {}))
+    for name, value in (optional_examples or {}).items():
+        _check_optional(name, {each.name: each.type for each in schema}, given)
+        given[name] = value
+        defaults.pop(name, None)
+    given = {each.name: given[each.name] for each in schema if each.name in given}
     positional = tuple(each.name for each in schema if not each.kwarg_only)
     return Script(graph, None if is_function else model._c, given, positional, defaults)
 
@@ -93,6 +105,20 @@ def _bound(
             "that its dtypes and ranks are known"
         )
     return {name: given[name] for name in names if name in given}, {e.name: e.default_value for e in left}
+
+
+def _check_optional(name: str, types: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for the name of what is no argument that is None in the example."""
+    if name not in types:
+        hint = nearest(name, list(types), f"there are {', '.join(types) or 'none'}")
+        raise ArgumentError(f"optional_examples names {name!r}, which is no argument of the program; {hint}")
+    if types[name].kind() != "OptionalType":
+        raise ArgumentError(
+            f"optional_examples names {name!r}, which is a {types[name].annotation_str}, never None; give it "
+            "in args or kwargs"
+        )
+    if given.get(name) is not None:
+        raise ArgumentError(f"optional_examples names {name!r}, which the example gives, too; leave out one")
 
 
 def attribute_of(owner: Any, name: str) -> Any:

@@ -77,7 +77,9 @@ def test_ranges_of_the_user_of_a_tensor_alone() -> None:
 
 def test_a_tensor_that_is_none_in_the_example_stays_so() -> None:
     exe = shapevm.compile(torch.jit.script(masked), (torch.randn(3, 4), None))
-    with pytest.raises(shapevm.ArgumentError, match="mask is a Tensor; the program was compiled for None"):
+    with pytest.raises(
+        shapevm.ArgumentError, match="mask is a Tensor; the program was compiled for None: compile"
+    ):
         exe(torch.randn(3, 4), torch.ones(3, 4))
 
 
@@ -98,3 +100,41 @@ def test_in_the_artifact(tmp_path: Any) -> None:
         a, mask = torch.randn(5, 2), torch.ones(5, 2)
         assert_close(loaded(a, mask), exe(a, mask))
         assert_close(loaded(a), exe(a))
+
+
+def with_examples(example: Any = None, **optional_examples: Any) -> shapevm.Executable:
+    args = (torch.randn(3, 4),) if example is None else example
+    return shapevm.compile(
+        torch.jit.script(masked), args, optional_examples=optional_examples, strategy="generic"
+    )
+
+
+def test_an_example_of_what_is_none_in_the_arguments() -> None:
+    a, mask = torch.randn(5, 2), torch.ones(5, 2)
+    for example in ((a,), (a, None)):
+        with with_examples(example, mask=mask) as exe:
+            assert [row.name for row in exe.machine.inputs][:3] == ["a", "mask.is_given", "mask"]
+            for args in ((a, mask), (a,), (a, None), (torch.randn(0, 1), torch.ones(0, 1))):
+                assert_close(exe(*args), masked(*args))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mast", "optional_examples names 'mast', which is no argument of the program; .*mask"),
+        ("scale", "optional_examples names 'scale', which is a float, never None; give it in args or kwargs"),
+    ],
+)
+def test_examples_of_what_is_no_optional(name: str, message: str) -> None:
+    with pytest.raises(shapevm.ArgumentError, match=message):
+        with_examples(**{name: 1.0})
+
+
+def test_examples_of_what_the_arguments_give() -> None:
+    with pytest.raises(shapevm.ArgumentError, match="names 'mask', which the example gives, too"):
+        with_examples((torch.randn(3, 4), torch.ones(3, 4)), mask=torch.ones(3, 4))
+
+
+def test_examples_for_other_models() -> None:
+    with pytest.raises(shapevm.ArgumentError, match="names mask, but only calls of TorchScript"):
+        shapevm.compile(torch.nn.Linear(2, 2), (torch.ones(1, 2),), optional_examples={"mask": torch.ones(1)})

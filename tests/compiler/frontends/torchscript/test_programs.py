@@ -30,11 +30,11 @@ from . import (  # noqa: F401 (they add their programs to the table)
     ragged,
     sharing,
     strangers,
+    structures,
     texts,
     trees,
     unfamiliar,
     values,
-    windows,
 )
 from .programs import PROGRAMS
 

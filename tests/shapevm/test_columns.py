@@ -1,0 +1,79 @@
+"""Lists and dicts of any length as flat lists and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from shapevm.vm.errors import ArgumentError
+
+from shapevm.columns import columns_of, described, is_kind, names, value_of
+from shapevm.pytree import flatten, from_json, n_leaves, paths, to_json, unflatten
+
+TREE = {"many": {"tuple": ["str", "int", {"many": "int"}]}}
+GRAPH = {"pairs": ["str", {"many": {"many": "float"}}]}
+CASES = [
+    (TREE, [("a", 1, [2, 3]), ("b", 4, [])], [["a", "b"], [1, 4], [2, 0], [2, 3]]),
+    (TREE, [], [[], [], [], []]),
+    (GRAPH, {"x": [[1.0], []], "y": []}, [["x", "y"], [2, 0], [1, 0], [1.0]]),
+    ({"many": {"many": "bool"}}, [[True], [], [False, True]], [[1, 0, 2], [True, False, True]]),
+    ({"pairs": ["int", "str"]}, {3: "a"}, [[3], ["a"]]),
+    ({"many": {"tuple": ["int", {"tuple": ["int", "str"]}]}}, [(1, (2, "x"))], [[1], [2], ["x"]]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "columns"), CASES)
+def test_there_and_back(kind: Any, value: Any, columns: Any) -> None:
+    assert columns_of(value, kind, "x") == columns and value_of(columns, kind) == value
+    assert flatten(value, from_json(to_json(kind)), "x") == columns and unflatten(columns, kind) == value
+    assert n_leaves(kind) == len(paths(kind, "x")) == len(columns)
+
+
+def test_names() -> None:
+    assert paths(TREE, "t") == ["t.0", "t.1", "t.2.lengths", "t.2.items"]
+    inner = ["g.values.lengths", "g.values.items.lengths", "g.values.items.items"]
+    assert paths(GRAPH, "g") == ["g.keys", *inner]
+    assert paths({"many": {"many": "int"}}, "x") == ["x.lengths", "x.items"] and names("int", "x") == ["x"]
+    assert described(TREE) == "a list of tuples of (a str, an int, a list of int)"
+    assert described(GRAPH) == "a dict of str to lists of lists of float"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (TREE, [("a", 1, [2]), ("b", 2.5, [])], "x.1.1 is a float; it must be of kind int"),
+        (TREE, [("a", 1, [2, 3]), ("b", 2, [4, "c"])], "x.1.2.1 is a str; it must be of kind int"),
+        (TREE, [("a", 1)], r"x.0 is a tuple of 2; it must be a tuple of \(a str, an int, a list of int\)"),
+        (TREE, [("a", 1, 7)], "x.0.2 is a int; it must be a list of int"),
+        (TREE, {"a": 1}, "x is a dict; it must be a list of tuples of"),
+        (GRAPH, [1], "x is a list of 1; it must be a dict of str to lists of lists of float"),
+        (GRAPH, {1: []}, "x.keys.0 is a int; it must be of kind str"),
+        (GRAPH, {"k": [[1.0], [True]]}, "x.k.1.0 is a bool; it must be of kind float"),
+        ({"pairs": ["str", ["f32", 1]]}, {"k": np.zeros(2)}, "x.k is of f64 and rank 1; it must be of f32"),
+        ({"many": {"tuple": [["f32", 1]]}}, [(3,)], "x.0.0 is a int; it must be a tensor of f32 and rank 1"),
+    ],
+)
+def test_wrong_values(kind: Any, value: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        flatten(value, kind, "x")
+
+
+def test_columns_that_do_not_fit() -> None:
+    for columns, kind in (([[1], []], {"pairs": ["int", "str"]}), ([["a"], [], [], []], TREE)):
+        with pytest.raises(ArgumentError, match="do not fit together"):
+            value_of(columns, kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"many": {"tuple": []}}, {"many": {"tuple": "int"}}, {"many": {}}, {"pairs": ["int"]},
+        {"pairs": [["f32", 1], "int"]}, {"pairs": [{"many": "int"}, "int"]}, {"many": {"other": "int"}},
+        {"pairs": "ab"}, {"many": {"many": "tensor"}}, {"many": {"tuple": ["int", None]}},
+    ],
+)  # fmt: skip
+def test_kinds_of_files_are_checked(kind: Any) -> None:
+    assert not is_kind(kind)
+    with pytest.raises(ArgumentError, match="is not a structure of nested values"):
+        from_json(to_json(kind))
