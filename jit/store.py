@@ -19,7 +19,7 @@ from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
-from .families.matmul.tile_choice import TileChoice
+from .families.matmul.tile_choice import TileChoice, target_of_products
 from .llvm.target import bases, host_target
 from .object.cache import cache_key, generator_version
 from .object.shared_cache import Cache, local_folder
@@ -143,14 +143,15 @@ class KernelStore:
         """Keep what a job has made, as if it had been compiled here."""
         self._keep(spec, dims, target, None, answer.record, answer.seconds)
 
-    def remembered(self, name: str) -> bytes | None:
-        """Return what `remember` was given last under that name, for this target, CPU and code generator."""
-        return self.cache.get(_memory_key(name, self.target)) if self.cache is not None else None
+    def remembered(self, name: str, target: str | None = None) -> bytes | None:
+        """Return what `remember` was given last under that name, for `target` (None: the store's), this CPU
+        and code generator."""
+        return self.cache.get(_memory_key(name, target or self.target)) if self.cache is not None else None
 
-    def remember(self, name: str, data: bytes) -> None:
+    def remember(self, name: str, data: bytes, target: str | None = None) -> None:
         """Keep a few bytes beside the kernels, where there is a cache."""
         if self.cache is not None:
-            self.cache.put(_memory_key(name, self.target), data)
+            self.cache.put(_memory_key(name, target or self.target), data)
 
     @property
     def cache_failures(self) -> int:
@@ -167,7 +168,7 @@ class KernelStore:
         return preferred_schedule(spec, dims, target, self.tile_choice)
 
     def _remembered_tiles(self) -> TileChoice | None:
-        record = self.remembered(f"{TILES} {machine_name()}")
+        record = self.remembered(f"{TILES} {machine_name()}", target_of_products(self.target))
         return TileChoice.parse(record) if record is not None else None
 
     @property
@@ -177,7 +178,7 @@ class KernelStore:
 
     def remember_tiles(self, record: bytes) -> None:
         """Keep what was measured of this machine's register tiles for stores that are made from now on."""
-        self.remember(f"{TILES} {machine_name()}", record)
+        self.remember(f"{TILES} {machine_name()}", record, target_of_products(self.target))
 
     def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
         """Return the code object itself."""

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from shapevm.jit.compile_job import Answer, TilesJob
-from shapevm.jit.families.matmul.tile_choice import ANY, TileChoice
+from shapevm.jit.compiler import target_for
+from shapevm.jit.families.matmul.tile_choice import ANY, TileChoice, target_of_products
+from shapevm.jit.llvm.target import TARGETS
 from shapevm.jit.measure.tiles import PROBE
 from shapevm.jit.text import parse_spec
 
@@ -68,6 +70,26 @@ def test_later_stores_use_what_the_process_measured(folder, monkeypatch):
     process.jobs.clear()
     measuring(process, monkeypatch).go_on(open_store())
     assert process.jobs == []  # it is known
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_with_the_same_products_share_what_was_measured(folder, name):
+    found = target_of_products(name)
+    assert found == target_for(parse_spec(PROBE), name)
+    open_store(name).remember_tiles(OTHER.record())
+    assert open_store(found).tile_choice == OTHER
+    others = [other for other in TARGETS if target_of_products(other) != found]
+    assert all(open_store(other).tile_choice is None for other in others)
+
+
+def test_a_loaded_program_uses_what_was_measured(folder, tmp_path):
+    rows, example = torch.export.Dim("rows", max=64), torch.randn(3, 96)
+    exe = shapevm.compile(torch.nn.Linear(96, 160), (example,), dynamic_shapes=({0: rows},))
+    exe.save(tmp_path / "linear.svm")
+    open_store().remember_tiles(OTHER.record())
+    with shapevm.load(tmp_path / "linear.svm", strategy="jit") as loaded:
+        loaded(np.ones((40, 96), np.float32))
+        assert [entry.schedule.split()[0] for _, entry in loaded.stats().entries] == ["6x16"]
 
 
 def test_a_failure_leaves_the_built_in_tiles(folder, monkeypatch):

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .values import Tensor, is_run_time, is_size
+from . import windows
+from .values import List, Tensor, is_run_time, is_size
 
 _NORM = """
     made = centred * torch.rsqrt((centred * centred).mean(dims, True) + eps)
@@ -63,6 +64,41 @@ def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype
     total = torch._C._linalg.linalg_vector_norm(wide.abs() ** p, 1.0, dims, keepdim)
     return (total ** (1.0 / p)).to(kept)
 """
+_CROSS_ENTROPY = """
+def cross_entropy_loss(x: Tensor, target: Tensor, weight: Optional[Tensor], reduction: int, ignored: int,
+                       smoothing: float) -> Tensor:
+    axis = 0 if x.dim() == 1 else 1
+    n = float(x.size(axis))
+    logs = torch.log_softmax(x, axis)
+    weighed = logs
+    if weight is not None:
+        shape: List[int] = []
+        for i in range(x.dim()):
+            shape.append(-1 if i == axis else 1)
+        weighed = logs * weight.reshape(shape)
+    if target.is_floating_point():
+        made = -(weighed * (target * (1.0 - smoothing) + smoothing / n)).sum(axis)
+        count = float(x.numel()) / n
+        if reduction == 1:
+            return made.sum() / count
+        if reduction == 2:
+            return made.sum()
+        return made
+    kept = target != ignored
+    at = torch.where(kept, target, torch.zeros_like(target))
+    made = -weighed.gather(axis, at.unsqueeze(axis)).squeeze(axis)
+    zeros = torch.zeros_like(made)
+    each = zeros + 1
+    if weight is not None:
+        each = weight.index_select(0, at.reshape([-1])).reshape(at.size())
+    made = made * (1.0 - smoothing) - weighed.sum(axis) * (smoothing / n)
+    made = torch.where(kept, made, zeros)
+    if reduction == 1:
+        return made.sum() / torch.where(kept, each, zeros).sum()
+    if reduction == 2:
+        return made.sum()
+    return made
+"""
 
 
 def _norm(name: str, arguments: str, call: str) -> str:
@@ -71,6 +107,7 @@ def _norm(name: str, arguments: str, call: str) -> str:
 
 #: TorchScript of operators by the name of the operator, and of its overload where these differ.
 SOURCES = {
+    **windows.SOURCES,
     "linalg_vector_norm": _norm(
         "linalg_vector_norm",
         "x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]",
@@ -283,6 +320,90 @@ def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float, reduction: in
     made = far + torch.where(target == -1, zeros, x)
     {_REDUCED}
 """,
+    "cosine_embedding_loss": f"""
+def cosine_embedding_loss(x: Tensor, y: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
+    eps = 1e-12
+    dot = (x * y).sum(-1)
+    near = dot / torch.sqrt(((x * x).sum(-1) + eps) * ((y * y).sum(-1) + eps))
+    zeros = torch.zeros_like(near)
+    made = torch.where(target == 1, 1.0 - near, zeros)
+    made = made + torch.where(target == -1, torch.maximum(near - margin, zeros), zeros)
+    {_REDUCED}
+""",
+    "multi_margin_loss": f"""
+def multi_margin_loss(x: Tensor, target: Tensor, p: float, margin: float, weight: Optional[Tensor],
+                      reduction: int) -> Tensor:
+    assert p == 1.0 or p == 2.0, "multi_margin_loss: p is {{}}; it must be 1 or 2".format(p)
+    is_alone = x.dim() == 1
+    if is_alone:
+        x = x.unsqueeze(0)
+        target = target.reshape([1])
+    at = target.unsqueeze(1)
+    far = torch.relu(x - x.gather(1, at) + margin)
+    if p == 2.0:
+        far = far * far
+    if weight is not None:
+        far = far * weight.index_select(0, target).unsqueeze(1)
+    far = torch.where(torch.arange(x.size(1)) == at, torch.zeros_like(far), far)
+    made = far.sum(1) / x.size(1)
+    if is_alone:
+        made = made.squeeze(0)
+    {_REDUCED}
+""",
+    "round.decimals": """
+def round(x: Tensor, n: int) -> Tensor:
+    ten = 10.0 ** float(abs(n))
+    if n >= 0:
+        return torch.round(x * ten) / ten
+    return torch.round(x / ten) * ten
+""",
+    **{
+        f"{name}.Scalar": f"""
+def {name}(x: Tensor, n: int) -> Tensor:
+    return torch.bitwise_{name.strip("_")}(x, torch.zeros_like(x) + n)
+"""
+        for name in ("__and__", "__or__", "__xor__")
+    },
+    "xlogy.Scalar_Other": """
+def xlogy(x: Tensor, n: float) -> Tensor:
+    return torch.xlogy(x, torch.zeros_like(x) + n)
+""",
+    "isin.Tensor_Scalar": """
+def isin(x: Tensor, wanted: float, unique: bool, invert: bool) -> Tensor:
+    return x != wanted if invert else x == wanted
+""",
+    "rrelu": """
+def rrelu(x: Tensor, low: float, high: float, training: bool, generator: Optional[int]) -> Tensor:
+    assert not training, "rrelu: bounds are told by a call only in evaluation"
+    return torch.where(x >= 0, x, x * ((low + high) / 2.0))
+""",
+    "linalg_matrix_power": """
+def linalg_matrix_power(x: Tensor, n: int) -> Tensor:
+    assert n >= 0, "matrix_power: n is {}; where a call tells it, it must be 0 or more".format(n)
+    places = torch.arange(x.size(-1))
+    made = torch.zeros_like(x) + (places == places.unsqueeze(1)).to(x.dtype)
+    for _ in range(n):
+        made = torch.matmul(made, x)
+    return made
+""",
+    "cross_entropy_loss": _CROSS_ENTROPY,
+    "nll_loss_nd": """
+def nll_loss_nd(x: Tensor, target: Tensor, weight: Optional[Tensor], reduction: int, ignored: int) -> Tensor:
+    axis = 0 if x.dim() == 1 else 1
+    kept = target != ignored
+    at = torch.where(kept, target, torch.zeros_like(target))
+    made = -x.gather(axis, at.unsqueeze(axis)).squeeze(axis)
+    zeros = torch.zeros_like(made)
+    each = zeros + 1
+    if weight is not None:
+        each = weight.index_select(0, at.reshape([-1])).reshape(at.size())
+    made = torch.where(kept, made * each, zeros)
+    if reduction == 1:
+        return made.sum() / torch.where(kept, each, zeros).sum()
+    if reduction == 2:
+        return made.sum()
+    return made
+""",
     "rot90": """
 def rot90(x: Tensor, k: int, dims: List[int]) -> Tensor:
     turns = k % 4
@@ -339,6 +460,14 @@ def quantile(x: Tensor, q: float, dim: Optional[int], keepdim: bool, interpolati
 def {name}(x: Tensor, diagonal: int) -> Tensor:
     distance = torch.arange(x.size(-1)) - torch.arange(x.size(-2)).unsqueeze(1)
     return torch.where(distance {relation} diagonal, x, torch.zeros_like(x))
+"""
+        for name, relation in (("triu", ">="), ("tril", "<="))
+    },
+    **{
+        f"{name}_indices": f"""
+def {name}_indices(n: int, m: int, diagonal: int) -> Tensor:
+    distance = torch.arange(m) - torch.arange(n).unsqueeze(1)
+    return torch.nonzero(distance {relation} diagonal).t()
 """
         for name, relation in (("triu", ">="), ("tril", "<="))
     },
@@ -404,10 +533,20 @@ def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
 }
 
 
+#: Overloads of the same name that take other arguments.
+_OTHERS = ("padding",)
+
+
 def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
     """Return the name in SOURCES of an operator with a number that only a call tells; None for others."""
     rest = args[2:] if name in ("add", "sub") else args[1:]
-    is_told = any(is_run_time(x) or (is_size(x) and name in ("triu", "tril")) for x in rest)
-    if not is_told or not isinstance(args[0], Tensor):
+    if overload in _OTHERS or not isinstance(args[0], Tensor) or not any(_is_told(name, x) for x in rest):
         return None
     return next((key for key in (f"{name}.{overload}", name) if key in SOURCES), None)
+
+
+def _is_told(name: str, x: Any) -> bool:
+    """Return True for a number that only a call tells; of windows also for lists with one."""
+    if isinstance(x, List) and name in windows.SOURCES and isinstance(x.content, list):
+        return any(map(is_run_time, x.content))
+    return is_run_time(x) or (is_size(x) and name in ("triu", "tril", *windows.SOURCES))

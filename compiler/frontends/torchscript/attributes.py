@@ -11,7 +11,7 @@ from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ...ops import build as B
 from .branches import branch
 from .scalars import scalar_op, value_of
-from .values import List, is_run_time, is_size, kind_of
+from .values import List, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "indexing": ("ij", "xy"),
     "interpolation_mode": (0, 1, 2),  # bilinear, nearest, bicubic
     "mode": ("constant", "reflect", "replicate", "circular"),  # of padding
+    "padding": ("same", "valid"),  # of convolutions
     "padding_mode": (0, 1, 2),  # zeros, border, reflection
     "reduce": ("sum", "prod", "mean", "amax", "amin"),
     "reduction": (0, 1, 2),  # none, mean, sum
@@ -106,8 +107,7 @@ def of_each_axis(
     b, given = importer.builder, args[at]
     items = list(given.content) if isinstance(given, List) else [given]
     place = next(i for i, x in enumerate(items) if is_run_time(x))
-    first = args[0].content[0] if isinstance(args[0], List) else args[0]
-    rank = len(B.shape_of(importer.tensors.read(first))) + (name in ("stack", "unsqueeze"))
+    rank = _rank_of(importer, args[0]) + (name in ("stack", "unsqueeze"))
     axis = value_of(b, items[place], "int")
     in_range = b.one(
         "bool_and", b.one("int_le", value_of(b, -rank), axis), b.one("int_lt", axis, b.size(rank))
@@ -125,3 +125,12 @@ def of_each_axis(
         return branch(importer, b.one("bool_or", one, other), [lambda: of(k), lambda: of_one_from(k + 1)])
 
     return of_one_from(0)
+
+
+def _rank_of(importer: ScriptImporter, x: Any) -> int:
+    """Return the rank of a tensor, or of the tensors of a list."""
+    if isinstance(x, List):
+        if is_run_time_list(x.content):
+            return len(x.content.type.element.shape)
+        x = x.content[0]
+    return len(B.shape_of(importer.tensors.read(x)))

@@ -266,6 +266,10 @@ def tensor_split(x: Tensor, n: int, dim: int) -> List[Tensor]:
         made.append(x.narrow(dim, i * size + min(i, rest), size + int(i < rest)))
     return made
 """,
+    "roll": """
+def roll(x: Tensor, shift: int) -> Tensor:
+    return torch.roll(x.reshape([-1]), [shift], [0]).reshape(x.size())
+""",
     "tolist": """
 def tolist(x: Tensor) -> List[T]:
     made: List[T] = []

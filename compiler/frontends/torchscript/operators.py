@@ -95,14 +95,36 @@ def _size(importer: ScriptImporter, x: Tensor, dim: int | None = None) -> Any:
 
 def _roll(importer: ScriptImporter, x: Tensor, shifts: List, dims: List) -> Any:
     """aten::roll by what only a call tells, which may be negative."""
-    if is_run_time_list(shifts.content) or not any(map(is_run_time, shifts.content)) or not dims.content:
+    if is_run_time_list(shifts.content) or not any(map(is_run_time, shifts.content)):
         return NotImplemented
     shape = B.shape_of(importer.tensors.read(x))
+    if not dims.content:
+        return library.run(importer, "roll", [x, shifts.content[0]])
     sizes = [shape[B.axis_of("roll", dim, len(shape))] for dim in dims.content]
     pairs = zip(shifts.content, sizes, strict=True)
     within = [scalar_op(importer.builder, "remainder", (shift, size)) for shift, size in pairs]
     args = [importer.tensors.read(x), [importer.size_of(each) for each in within], dims.content]
     return importer.tensors.fresh(run(importer, "aten.roll.default", args, {}))
+
+
+def _tile(importer: ScriptImporter, x: Tensor, times: List) -> Any:
+    """x.tile(times): x.repeat(times), which has a number for every axis."""
+    rank = len(B.shape_of(importer.tensors.read(x)))
+    counts = [importer.size_of(n) for n in content(importer, times)]
+    args = [importer.tensors.read(x), [1] * (rank - len(counts)) + counts]
+    return importer.tensors.fresh(run(importer, "aten.repeat.default", args, {}))
+
+
+def _expand(importer: ScriptImporter, x: Tensor, sizes: List, *_: Any) -> Any:
+    """x.expand(sizes), of which a call tells one: an axis of size 1 in the example has size 1."""
+    shape, wanted = B.shape_of(importer.tensors.read(x)), content(importer, sizes)
+    if any(map(is_run_time, wanted)):
+        for size, other in zip(shape[::-1], wanted[::-1], strict=False):
+            if is_size(size) and importer.inputs.example_of(size) == 1:
+                importer.require_equal(size, 1)
+            elif is_size(size) and not is_run_time(other) and other != -1:
+                importer.require_equal(size, other)
+    return NotImplemented
 
 
 def _length(importer: ScriptImporter, x: Any) -> Any:
@@ -391,7 +413,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "as_tensor": _as_tensor,
     "select": _select, "slice": _slice, "device": lambda importer, text: text, "cpu": lambda importer, x: x,
     "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
-    "roll": _roll,
+    "roll": _roll, "tile": _tile, "expand": _expand,
     "squeeze": _squeeze, "squeeze_": _squeeze, "__range_length": _range_length,
     "__derive_index": _derived_index,
     "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
@@ -490,6 +512,9 @@ def _created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tens
     if name == "eye" and any(is_run_time(x) or is_size(x) for x in given.values()):
         found = library.run(importer, "eye", [given["n"], given.get("m", given["n"])])
         return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "f32")
+    if name in ("tril_indices", "triu_indices") and any(is_run_time(x) or is_size(x) for x in given.values()):
+        found = library.run(importer, name, [given["row"], given["col"], given["offset"]])
+        return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "i64")
     return None
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import NamedTuple
 
+from ...llvm.target import bases, find_target
+
 WORTH = 0.95  # of the built-in tile's time, in every turn: neighbours' noise is less in least times
 Turn = Mapping[str, float]  # the least time by tile
 
@@ -27,6 +29,12 @@ class RowClass(NamedTuple):
 
 CLASSES = {"few": RowClass(16, 32), "some": RowClass(64, 128), "many": RowClass(256, None)}
 ANY = "any"  # products of a number of rows that only a call knows
+
+
+def target_of_products(target: str) -> str:
+    """Return the target that products of f32 are compiled for when `target` is asked for: what is measured
+    there holds for all targets that share it."""
+    return next(name for name in bases(target) if find_target(name).extension in ("", "amx"))
 
 
 def class_of(rows: int | None) -> str:

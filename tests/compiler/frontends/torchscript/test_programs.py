@@ -35,6 +35,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     trees,
     unfamiliar,
     values,
+    windows,
 )
 from .programs import PROGRAMS
 
