@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -20,24 +20,43 @@ PIECE_BYTES = 1 << 24  # of a file that is read piece by piece
 HUGE_PAGE = 2 << 20  # bytes: of most machines
 
 
+MAX_PARTS = 512  # of one call to write; systems take at least 1024
+
+#: Writes parts, which lie one behind another, at a place of a file.
+WriteParts = Callable[[list[memoryview], int], object]
+
+
 def write_by_huge_pages(
-    pieces: Iterable[bytes | memoryview], file: IO[bytes], begin: int
+    pieces: Iterable[bytes | memoryview], write: WriteParts, begin: int
 ) -> Iterator[bytes | memoryview]:
-    """Write pieces into a file that stands at `begin`, all that lies in one huge page by one call, and yield
-    them: a system that has huge pages for files then keeps it on one."""
-    page, filled = bytearray(HUGE_PAGE), begin % HUGE_PAGE
-    first = filled
+    """Write pieces into a file from `begin` on, all that lies in one huge page by one call, and yield them: a
+    system that has huge pages for files then keeps it on one."""
+    parts: list[memoryview] = []
+    at = filled = begin
     for piece in pieces:
         rest = memoryview(piece)
         while len(rest):
-            n = min(len(rest), HUGE_PAGE - filled)
-            page[filled : filled + n] = rest[:n]
+            n = min(len(rest), HUGE_PAGE - filled % HUGE_PAGE)
+            parts.append(rest[:n])
             filled, rest = filled + n, rest[n:]
-            if filled == HUGE_PAGE:
-                file.write(memoryview(page)[first:])
-                first = filled = 0
+            if filled % HUGE_PAGE == 0:
+                write(parts, at)
+                parts, at = [], filled
         yield piece
-    file.write(memoryview(page)[first:filled])
+    if parts:
+        write(parts, at)
+
+
+def write_parts(descriptor: int, parts: list[memoryview], at: int) -> None:
+    """Write parts, which lie one behind another, at a place of a system's file."""
+    if len(parts) > MAX_PARTS:
+        parts = [memoryview(b"".join(parts))]
+    n = os.pwritev(descriptor, parts, at)
+    rest = memoryview(b"".join(parts))[n:] if n < sum(map(len, parts)) else memoryview(b"")
+    while len(rest):  # the system may write less than it was given
+        at += n
+        n = os.pwrite(descriptor, rest, at)
+        rest = rest[n:]
 
 
 @contextmanager

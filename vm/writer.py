@@ -8,12 +8,13 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
 from .chunks import hash_rows
-from .files import replacing, write_by_huge_pages
+from .files import replacing, write_by_huge_pages, write_parts
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BIG_CONSTANT,
@@ -33,9 +34,11 @@ from .layout import (
 )
 from .objects import pack_buffers, pack_object
 from .program import Axis, Constant, Function, Input, Kernel, Output, Program, Symbol
+from .shares import in_shares
 
 Array = np.ndarray[Any, Any]
 PIECE_BYTES = 1 << 22  # of an array that is copied on its way into the file
+CHUNKS_OF_SHARE = 8  # a thread that writes fewer costs more than it saves
 
 
 def aligned(offset: int, alignment: int) -> int:
@@ -165,16 +168,18 @@ class _Weights:
         """Bytes of the section, its padding included."""
         return aligned(self.end, CHUNKED_ALIGN)
 
-    def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the section's bytes in order."""
-        at = 0
+    def pieces(self, begin: int, end: int) -> Iterator[bytes | memoryview]:
+        """Yield the section's bytes from `begin` to `end`, multiples of CHUNK or its size, in order."""
+        at = begin
         for offset, array in self.placed:
-            yield bytes(offset - at)
-            at = offset
-            for piece in _pieces(array):
-                yield from _by_chunk(piece.reshape(-1).view(np.uint8).data, at)
-                at += piece.nbytes
-        yield bytes(self.size - at)
+            if offset >= end or offset + array.nbytes <= begin:
+                continue
+            yield bytes(max(offset - at, 0))
+            at = max(offset, at)
+            for piece in _pieces(array, at - offset, min(end - offset, array.nbytes)):
+                yield from _by_chunk(piece, at)
+                at += len(piece)
+        yield bytes(end - at)
 
 
 def _by_chunk(data: memoryview, at: int) -> Iterator[memoryview]:
@@ -193,14 +198,19 @@ def memory_key(array: Array) -> tuple[int, ...]:
     return (id(array),)
 
 
-def _pieces(array: Array) -> Iterator[Array]:
-    """Yield an array's elements in order, contiguous: of an array that is not, a few MB at a time."""
-    if array.flags.c_contiguous:
-        yield array
+def _pieces(array: Array, begin: int, end: int) -> Iterator[memoryview]:
+    """Yield an array's bytes from `begin` to `end`: of one that is not contiguous, copies of a few MB."""
+    if begin >= end:
         return
-    step = max(1, PIECE_BYTES * len(array) // array.nbytes)
-    for start in range(0, len(array), step):
-        yield np.ascontiguousarray(array[start : start + step])
+    if array.flags.c_contiguous:
+        yield array.reshape(-1).view(np.uint8).data[begin:end]
+        return
+    row = array.nbytes // len(array)
+    step = max(1, PIECE_BYTES // row)
+    for start in range(begin // row, -(-end // row), step):
+        copied = np.ascontiguousarray(array[start : start + step])
+        first = start * row
+        yield copied.reshape(-1).view(np.uint8).data[max(begin - first, 0) : end - first]
 
 
 def _objects(kernels: tuple[Kernel, ...]) -> tuple[bytes, bytes]:
@@ -303,6 +313,27 @@ def _head(p: Program, sections: Mapping[str, _Section]) -> bytes:
     return header + table
 
 
+def _write_weights(weights: _Weights, file: IO[bytes], at: int) -> list[bytes]:
+    """Write the weights where their section begins, and return their hashes. CPUs share a file of the system
+    out among them: memory for it that the system has to find takes longer than copying."""
+    try:
+        descriptor = file.fileno()
+    except OSError:  # a file in memory
+        file.seek(at)
+        pieces = weights.pieces(0, weights.size)
+        return list(hash_rows(write_by_huge_pages(pieces, lambda parts, at: file.write(b"".join(parts)), at)))
+    shares: dict[int, list[bytes]] = {}
+
+    def write_chunks(first: int, last: int) -> None:
+        begin, end = first * CHUNK, min(last * CHUNK, weights.size)
+        write = partial(write_parts, descriptor)
+        pieces = write_by_huge_pages(weights.pieces(begin, end), write, at + begin)
+        shares[first] = list(hash_rows(pieces))
+
+    in_shares(-(-weights.size // CHUNK), write_chunks, CHUNKS_OF_SHARE)
+    return [row for first in sorted(shares) for row in shares[first]]
+
+
 def write_to(program: Program, file: IO[bytes]) -> None:
     """Write the artifact into a file that stands at 0. Weights are read once, hashed as they are written,
     and their hashes, which come before them, last; a pipe needs these first, so they are read twice. Raises
@@ -310,14 +341,14 @@ def write_to(program: Program, file: IO[bytes]) -> None:
     """
     weights = _Weights()
     sections = _sections(program, weights)
-    weights_at, is_file = sections["WEIGHTS"].offset, file.seekable()
+    is_file = file.seekable()
+    code_hashes = hash_rows([sections["BLOBS"].data])
     if is_file:
-        file.seek(weights_at)
-    pieces = write_by_huge_pages(weights.pieces(), file, weights_at) if is_file else weights.pieces()
-    hashes = [*hash_rows([sections["BLOBS"].data]), *hash_rows(pieces)]
-    sections["CHUNKS"].data = b"".join(hashes)
-    if is_file:
+        weight_hashes = _write_weights(weights, file, sections["WEIGHTS"].offset)
         file.seek(0)
+    else:
+        weight_hashes = list(hash_rows(weights.pieces(0, weights.size)))
+    sections["CHUNKS"].data = b"".join([*code_hashes, *weight_hashes])
     head = _head(program, sections)
     file.write(head)
     at = len(head)
@@ -327,7 +358,7 @@ def write_to(program: Program, file: IO[bytes]) -> None:
     if is_file:
         file.seek(0, os.SEEK_END)
         return
-    for piece in weights.pieces():
+    for piece in weights.pieces(0, weights.size):
         file.write(piece)
 
 

@@ -21,6 +21,7 @@ from ...jit.families.matmul.problem import PAIRS_LAYOUT
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest, bodies, map_bodies
+from ...vm.shares import in_shares
 from ..ir.graph import Graph, Node, Value
 from .access import shape_of
 from .launches import unbound_kernels
@@ -95,10 +96,17 @@ def _holds(panels: Value, table: Value) -> bool:
     if dtype not in ("f32", panels.tensor.dtype):
         return False
     wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
-    return all(
-        _are_rows(found[at : at + COMPARED], panels.tensor.dtype, wanted[at * PANEL :], dtype)
-        for at in range(0, len(found), COMPARED)
-    )
+    differences: list[int] = []  # the place of one, if there is any
+
+    def compare(begin: int, end: int) -> None:
+        for at in range(begin, end, COMPARED):
+            part = found[at : min(at + COMPARED, end)]
+            if differences or not _are_rows(part, panels.tensor.dtype, wanted[at * PANEL :], dtype):
+                differences.append(at)
+                return
+
+    in_shares(len(found), compare, COMPARED)
+    return not differences
 
 
 def _are_rows(panels: np.ndarray, held: str, rest: np.ndarray, dtype: str) -> bool:

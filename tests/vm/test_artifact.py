@@ -117,14 +117,29 @@ def test_a_pipe_gets_the_bytes_of_a_file(n: int, tmp_path: Path) -> None:
 def test_weights_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, n_read = writer._pieces, []
 
-    def counted(array: np.ndarray) -> Iterator[np.ndarray]:
-        n_read.append(array.size)
-        return pieces(array)
+    def counted(array: np.ndarray, begin: int, end: int) -> Iterator[memoryview]:
+        n_read.append((end - begin) // array.itemsize)
+        return pieces(array, begin, end)
 
     monkeypatch.setattr(writer, "_pieces", counted)
     constants = (Constant.tensor(np.ones((700, 900), "<f4").T, "f32", "a"), *sample().constants[1:])
     artifact.to_bytes(replace(sample(), constants=constants))
     assert n_read.count(700 * 900) == 1
+
+
+@pytest.mark.parametrize("n_cpus", [1, 2, 3])
+def test_threads_write_the_same_bytes(n_cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares begin and end within tensors, contiguous or not, and between them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(n_cpus))
+    shapes = [(1_500_007,), (2_001, 999), (1, 2_500_001), (0, 3), (3,), (33, 50_021)]
+    tensors = [np.random.default_rng(7).random(shape, np.float32).T for shape in shapes]
+    constants = [Constant.tensor(tensor, "f32", f"w{i}") for i, tensor in enumerate(tensors)]
+    program = replace(sample(), constants=(*constants, *sample().constants[len(constants) :]))
+    artifact.write(program, tmp_path / "a.svm")
+    written = (tmp_path / "a.svm").read_bytes()
+    assert written == artifact.to_bytes(program)
+    for constant, tensor in zip(artifact.from_bytes(written).constants, tensors, strict=False):
+        np.testing.assert_array_equal(constant.value, tensor)
 
 
 def test_object_alone() -> None:

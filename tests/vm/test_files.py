@@ -21,6 +21,7 @@ import pytest
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArgumentError, ArtifactError, FileError
+from shapevm.vm.files import write_parts
 from shapevm.vm.layout import CHUNK, PAGE
 from shapevm.vm.load_options import LoadOptions, Reading
 from shapevm.vm.machine import Machine
@@ -361,3 +362,16 @@ def test_pages_change_no_result(big: Program, path: Path, mode: str, copy: bool)
 def test_unknown_huge_pages_are_refused(path: Path) -> None:
     with pytest.raises(ArgumentError, match="huge_pages 'often' is unknown; known are auto, always, never"):
         Machine.open(path, LoadOptions(reading=Reading(huge_pages="often")))
+
+
+@pytest.mark.parametrize("most", [1, 5, 1 << 20])
+@pytest.mark.parametrize("n", [1, 2, 2000])
+def test_parts_are_written_whole(n: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system writes less than it is given, or there are more parts than a call takes."""
+    writev, write = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda to, parts, at: writev(to, [b"".join(parts)[:most]], at))
+    monkeypatch.setattr(os, "pwrite", lambda to, data, at: write(to, bytes(data)[:most], at))
+    parts = [memoryview(random.Random(i).randbytes(1 + i % 3)) for i in range(n)]
+    with open(tmp_path / "a", "wb") as file:
+        write_parts(file.fileno(), parts, 3)
+    assert (tmp_path / "a").read_bytes() == bytes(3) + b"".join(parts)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....vm.shares import in_shares
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
@@ -28,6 +29,7 @@ from .problem import (
 )
 from .spec import ProductSpec
 
+ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
 LAYOUTS = ("rows", "panels", "quads", "pairs", "grouped", "grouped_quads")  # of B
 PANEL_DTYPES = (
     "f32",
@@ -67,7 +69,12 @@ def pack_panels(weight: np.ndarray) -> np.ndarray:
     """Return a [K, N] weight as [ceil(N / PANEL), K, PANEL], the last panel padded with zeros."""
     (k, n), whole = weight.shape, weight.shape[1] // PANEL
     panels = np.zeros((-(-n // PANEL), k, PANEL), weight.dtype)
-    panels[:whole] = as_panels(weight[:, : whole * PANEL])
+    source = as_panels(weight[:, : whole * PANEL])
+
+    def copy(begin: int, end: int) -> None:
+        panels[begin:end] = source[begin:end]
+
+    in_shares(whole, copy, 1 + ELEMENTS_OF_SHARE // (PANEL * max(k, 1)))
     if n % PANEL:
         panels[whole, :, : n % PANEL] = weight[:, whole * PANEL :]
     return panels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 
 import numpy as np
@@ -81,12 +82,15 @@ def expected(buffers: list[np.ndarray], b: np.ndarray, epilogue: str) -> np.ndar
     return result + next(rest) if "residual" in epilogue else result
 
 
-def test_pack_panels_pads_with_zeros() -> None:
-    weight = np.arange(3 * 40, dtype=np.float32).reshape(3, 40)
+@pytest.mark.parametrize("k, n", [(3, 40), (0, 40), (1000, 3001), (2_100_000, 1)])
+def test_pack_panels_pads_with_zeros(k: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several threads pack."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    weight = np.arange(k * n, dtype=np.float32).reshape(k, n)
     panels = pack_panels(weight)
-    assert panels.shape == (2, 3, PANEL)
-    assert np.array_equal(np.concatenate(list(panels), axis=1)[:, :40], weight)
-    assert not panels[1, :, 40 - PANEL :].any()
+    assert panels.shape == (-(-n // PANEL), k, PANEL)
+    assert np.array_equal(np.concatenate(list(panels), axis=1)[:, :n], weight)
+    assert not panels[-1, :, n % PANEL :].any()
 
 
 @pytest.mark.parametrize("layout", ["panels", "rows"])
