@@ -16,6 +16,7 @@ from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
 from . import columns
 from .optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
+from .run_time_dicts import RUN_TIME_DICTS
 from .scalars import value_of
 from .values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
@@ -296,9 +297,7 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         return {"tuple" if isinstance(x, tuple) else "list": items}
     if isinstance(x, Dict):
         if is_run_time_list(x.content):
-            raise UnsupportedOp(
-                "an output is a dict whose keys only a call tells; return list(d.keys()) and list(d.values())"
-            )
+            return _any_keys(importer, x, values)
         structure: dict[str, Any] = {
             "dict": {str(key): _structure(importer, item, values) for key, item in x.content.items()}
         }
@@ -311,3 +310,15 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
     if isinstance(x, Variant):
         raise UnsupportedOp("an output is a tensor whose rank or dtype only a call tells")
     raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")
+
+
+def _any_keys(importer: ScriptImporter, x: Dict, values: list[Value]) -> Structure:
+    """Return the structure of a dict whose keys only a call tells: its keys and its values are outputs."""
+    structure = columns.structure_of(x.content.type, is_dict=True)
+    if isinstance(structure["pairs"][1], dict):
+        raise UnsupportedOp(
+            "an output is a dict of lists or tuples whose keys only a call tells; return list(d.keys()) and "
+            "list(d.values())"
+        )
+    values += [RUN_TIME_DICTS[part](importer, x).read() for part in ("keys", "values")]
+    return structure

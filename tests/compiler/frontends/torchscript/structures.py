@@ -352,3 +352,29 @@ def spans(a: Tensor, pieces: list[tuple[int, int]]) -> list[Tensor]:
 def known_keys_alone(state: dict[str, Tensor], a: Tensor) -> dict[str, Tensor]:
     h = torch.tanh(a + state["h"])
     return {"h": h, "c": state["c"] * h}
+
+
+@program(
+    ({"a": x(2, 3), "b": x(2, 1)}, 2.0),
+    ({}, 2.0),
+    ({"c": x(4, 4)}, 0.5),
+    ({"z": x(0, 1), "y": x(1, 1), "a": x(1, 3)}, -1.0),
+)
+def given_back_by_key(features: dict[str, Tensor], rate: float) -> tuple[dict[str, Tensor], dict[str, int]]:
+    found: dict[str, Tensor] = {}
+    sizes: dict[str, int] = {}
+    for name, feature in features.items():
+        found[name] = feature * rate
+        sizes[name] = feature.size(1)
+    return found, sizes
+
+
+@program(
+    (torch.tensor([3, 1, 3]),), (torch.tensor([2, 2, 2, 2]),), (torch.tensor([7]),), (torch.tensor([-1, 0]),)
+)
+def histogram(values: Tensor) -> dict[int, int]:
+    counts: dict[int, int] = {-1: 0}
+    for i in range(values.size(0)):
+        key = int(values[i])
+        counts[key] = counts.get(key, 0) + 1
+    return counts
