@@ -268,7 +268,9 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
     keys = [key for key, _ in _inner(structure)]
     if kind in ("list", "tuple"):
         if not isinstance(value, list | tuple) or len(value) != len(keys):
-            raise ArgumentError(f"{path} is {_describe(value)}; it must be a {kind} of {len(keys)}")
+            why = structure.get("why")
+            because = f", because {why}" if isinstance(why, str) else ""
+            raise ArgumentError(f"{path} is {_describe(value)}; it must be a {kind} of {len(keys)}{because}")
         return list(value)
     if "registered" in structure and not isinstance(value, Mapping):
         return _registered_items(value, structure, path, len(keys))

@@ -33,7 +33,7 @@ from .errors import (
     ShapeError,
 )
 from .instruction import Instruction, decode
-from .isa import DTYPES, Op, Operand, article
+from .isa import DTYPES, TAGS, Op, Operand, article
 from .literals import written
 from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, EntryPoint, Function, Kernel, Program
 from .verify import verify
@@ -461,6 +461,20 @@ class Reference:
             raise DtypeError(f"{what} gave {found}{list(r[i['a']].shape)}; {wanted}")
         if r[i["a"]].shape != sizes:
             raise ShapeError(f"{what} gave {found}{list(r[i['a']].shape)}; {wanted}")
+
+    def op_expect_items(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Stop unless the elements of a list are of one tag; tensors, of one dtype and rank."""
+        tag = next((name for name, code in TAGS.items() if code == i["tag"]), "unknown")
+        for index, x in enumerate(r[i["a"]]):
+            place = f'input "{self.program.strings[i["what"]]}": element {index}'
+            if tag_of(x) != tag:
+                raise KindError(f"{place} is {article(tag_of(x))}; it must be {article(tag)}")
+            if tag == "tensor":
+                found, dtype = NUMPY_NAMES[x.dtype], DTYPE_NAMES[i["dtype"]]
+                if found != dtype:
+                    raise DtypeError(f"{place} is {found}; it must be {dtype}: convert it first")
+                if x.ndim != i["rank"]:
+                    raise ShapeError(f"{place} has rank {x.ndim}; it must have rank {i['rank']}")
 
     # Containers -------------------------------------------------------------------------------------
 

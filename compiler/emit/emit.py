@@ -15,7 +15,7 @@ import sympy
 
 from ...jit.spec import KernelSpec, to_json
 from ...vm.builder import FunctionBuilder, Label, ProgramBuilder
-from ...vm.isa import DTYPES
+from ...vm.isa import DTYPES, TAGS
 from ...vm.program import Constant, EntryPoint, Kernel, KernelObject, Program
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import UnsupportedOp, VerifyError
@@ -155,6 +155,9 @@ class FunctionEmitter:
 
     def function(self) -> Code:
         """Return the function's code."""
+        for row, value in zip(self.contract.inputs, self.graph.body.params, strict=True):
+            if isinstance(value.type, ListType):
+                self._expect_items(self.values[value], value.type.element, row.name)
         for guard in self.contract.guards:
             equal = self.code.result("eq", a=self.size(guard.left), b=self.size(guard.right))
             self.code.op("guard", cond=equal, message=guard.message)
@@ -162,6 +165,16 @@ class FunctionEmitter:
         results = tuple(map(self.register, self.graph.body.results))
         self.code.op("return", values=results)
         return self.code
+
+    def _expect_items(self, register: int, element: Type, name: str) -> None:
+        """Check the elements of a list among the inputs, which the contract knows only as a list."""
+        if isinstance(element, TensorType):
+            self.code.op(
+                "expect_items",
+                a=register, tag=TAGS["tensor"], dtype=element.dtype, rank=element.rank, what=name,
+            )  # fmt: skip
+        elif isinstance(element, ScalarType):
+            self.code.op("expect_items", a=register, tag=TAGS[element.kind], dtype="bool", rank=0, what=name)
 
     def _nodes(self, block: Block) -> None:
         for node in block.nodes:

@@ -302,6 +302,14 @@
 #define SVM_FITS_CALL_DPS(r, pc) (1)
 #define SVM_FITS_CALL_DPS_OUTPUTS(tag) ((tag) == SVM_TAG_TENSOR)
 
+#define SVM_WORDS_EXPECT_ITEMS(pc) (6)
+#define SVM_AT_EXPECT_ITEMS_A(pc) (1)
+#define SVM_AT_EXPECT_ITEMS_TAG(pc) (2)
+#define SVM_AT_EXPECT_ITEMS_DTYPE(pc) (3)
+#define SVM_AT_EXPECT_ITEMS_RANK(pc) (4)
+#define SVM_AT_EXPECT_ITEMS_WHAT(pc) (5)
+#define SVM_FITS_EXPECT_ITEMS(r, pc) (SVM_TAG_AT(r, pc, 1) == SVM_TAG_LIST)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -434,6 +442,11 @@
   X(REQUIRE, 's', "message", 1u << SVM_TAG_STR, 0, "a str") \
   X(CALL_DPS, 'n', "name", 0, 0, "") \
   X(CALL_DPS, 'S', "outputs", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
-  X(CALL_DPS, 'S', "args", 0, 0, "")
+  X(CALL_DPS, 'S', "args", 0, 0, "") \
+  X(EXPECT_ITEMS, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
+  X(EXPECT_ITEMS, 'i', "tag", 0, 0, "") \
+  X(EXPECT_ITEMS, 't', "dtype", 0, 0, "") \
+  X(EXPECT_ITEMS, 'i', "rank", 0, 0, "") \
+  X(EXPECT_ITEMS, 'n', "what", 0, 0, "")
 
 #endif

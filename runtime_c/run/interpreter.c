@@ -559,6 +559,12 @@ op_CALL_DPS:
   TRY(extern_dps(c, r, pc));
   NEXT_OF(CALL_DPS);
 
+op_EXPECT_ITEMS:
+  CHECK(EXPECT_ITEMS);
+  SPEND(R(1).sequence->length);
+  TRY(items_expect(c, R(1).sequence, pc));
+  NEXT_OF(EXPECT_ITEMS);
+
 end_of_slice:
   SPEND(0);
   goto *LABELS[*pc];

@@ -97,6 +97,30 @@ int32_t tensor_expect(call *c, const value *r, const uint32_t *pc) {
                      found, DTYPE_NAMES[dtype], wanted);
 }
 
+static const char *article(int32_t tag) { return tag == SVM_TAG_INT ? "an" : "a"; }
+
+int32_t items_expect(call *c, const sequence *items, const uint32_t *pc) {
+  int32_t tag = (int32_t)pc[2], dtype = (int32_t)pc[3], rank = (int32_t)pc[4];
+  const char *what = c->program->strings[pc[5]];
+  for (int64_t i = 0; i < items->length; i++) {
+    value v = items->items[i];
+    if (v.tag != tag)
+      return status_fail(c->error, SVM_ERROR_KIND,
+                         "input \"%.100s\": element %" PRId64 " is %s %s; it must be %s %s", what, i,
+                         article(v.tag), tag_name(v.tag), article(tag), tag_name(tag));
+    if (tag != SVM_TAG_TENSOR) continue;
+    if (v.tensor->dtype != dtype)
+      return status_fail(c->error, SVM_ERROR_DTYPE,
+                         "input \"%.100s\": element %" PRId64 " is %s; it must be %s: convert it first", what,
+                         i, DTYPE_NAMES[v.tensor->dtype], DTYPE_NAMES[dtype]);
+    if (v.tensor->rank != rank)
+      return status_fail(c->error, SVM_ERROR_SHAPE,
+                         "input \"%.100s\": element %" PRId64 " has rank %d; it must have rank %d", what, i,
+                         v.tensor->rank, rank);
+  }
+  return SVM_OK;
+}
+
 /* Half precision ------------------------------------------------------------------------------- */
 
 static float float_of_bits(uint32_t bits) {

@@ -278,7 +278,7 @@ class Rules:
     def _do_guard(self, i: Instruction, state: State) -> None:
         """A guard changes no result."""
 
-    _do_expect = _do_jump = _do_fail = _do_guard
+    _do_expect = _do_expect_items = _do_jump = _do_fail = _do_guard
 
     def _do_kernel(self, i: Instruction, state: State) -> None:
         kernel = self.program.kernels[i["kernel"]]

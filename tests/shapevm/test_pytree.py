@@ -148,3 +148,9 @@ def test_lists_of_tensors_of_any_length() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             flatten(given, structure, "x")
+
+
+def test_a_list_of_one_length_says_why() -> None:
+    structure = {"list": [LEAF], "why": "it is so"}
+    with pytest.raises(ArgumentError, match="x is a list of 2; it must be a list of 1, because it is so"):
+        flatten([1, 2], structure, "x")

@@ -190,6 +190,16 @@ def test_a_message_that_is_computed(relation: str) -> None:
             machine.call([])
 
 
+@pytest.mark.parametrize("tag, rank", [(2, 0), (4, 0), (5, 0), (5, 1)])
+def test_elements_are_checked_alike(tag: int, rank: int) -> None:
+    change = f"""scalar d=r4 dtype=f32 a=r3
+      list d=r5 values=(r4, r4)
+      expect_items a=r5 tag={tag} dtype=f32 rank={rank} what="xs"
+      expect_items a=r5 tag={tag} dtype=f64 rank={rank} what="xs"
+      move d=r5 a=r4"""
+    assert_agree(assemble(LISTS.format(change=change, index=1)), [])
+
+
 def test_contract_errors_are_the_same_sentences() -> None:
     program = add_program()
     reference = Reference(program, runner(program))

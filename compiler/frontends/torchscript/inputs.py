@@ -127,7 +127,10 @@ class Inputs:
         if isinstance(x, list | tuple):
             pairs = [self._part(path, i, item, shapes, inner or type_) for i, item in enumerate(x)]
             parts, made = [s for s, _ in pairs], [v for _, v in pairs]
-            return ({"list": parts}, List(made)) if isinstance(x, list) else ({"tuple": parts}, tuple(made))
+            if isinstance(x, tuple):
+                return {"tuple": parts}, tuple(made)
+            why = self._why_of_this_length(path, x, inner or type_)
+            return {"list": parts, **({"why": why} if why else {})}, List(made)
         if isinstance(x, dict) and all(isinstance(key, str | int) for key in x):
             items = {key: self._part(path, key, item, shapes, inner or type_) for key, item in x.items()}
             structure: dict[str, Any] = {"dict": {str(key): s for key, (s, _) in items.items()}}
@@ -153,6 +156,21 @@ class Inputs:
         made = Dict(value) if is_dict else List(value)
         self.importer.tensors.given.add(made.memory)
         return columns.structure_of(type_, is_dict), made
+
+    def _why_of_this_length(self, path: str, x: list[Any], type_: Any) -> str:
+        """Return why a list of tensors has as many as the example; "" for another list."""
+        kind = type_.getElementType().kind() if type_ is not None and type_.kind() == "ListType" else ""
+        if path not in self._varying or kind != "TensorType":
+            return ""
+        if not x:
+            return "the example is an empty list, which tells no dtype and rank; compile with a tensor in it"
+        types = dict.fromkeys(f"{dtype_name(item.dtype)} and rank {item.ndim}" for item in x)
+        if len(types) > 1:
+            shown = ", ".join(types)
+            return f"its tensors in the example are of {shown}; of one dtype and rank it has any length"
+        if path in self.importer.assumptions.fixed:
+            return "the program changes its tensors in place, or an operator takes them all as arguments"
+        return "dynamic_shapes is given; without it the list has any length"
 
     def _part(self, path: str, key: Any, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
         return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))

@@ -223,7 +223,61 @@ def cat(given: List[Tensor], dim: int) -> Tensor:
         if len(items) % 2 == 1:
             made.append(items[-1])
         items = made
-    return items[0]
+    return torch.cat([items[0]], dim)
+""",
+    "hstack": """
+def hstack(items: List[Tensor]) -> Tensor:
+    if items[0].dim() == 0:
+        return torch.stack(items)
+    return torch.cat(items, 0 if items[0].dim() == 1 else 1)
+""",
+    "vstack": """
+def vstack(items: List[Tensor]) -> Tensor:
+    if items[0].dim() < 2:
+        return torch.stack([item.reshape([-1]) for item in items])
+    return torch.cat(items, 0)
+""",
+    "dstack": """
+def dstack(items: List[Tensor]) -> Tensor:
+    if items[0].dim() < 2:
+        return torch.stack([item.reshape([-1]) for item in items], 1).unsqueeze(0)
+    if items[0].dim() == 2:
+        return torch.stack(items, 2)
+    return torch.cat(items, 2)
+""",
+    "column_stack": """
+def column_stack(items: List[Tensor]) -> Tensor:
+    if items[0].dim() < 2:
+        return torch.stack([item.reshape([-1]) for item in items], 1)
+    return torch.cat(items, 1)
+""",
+    "block_diag": """
+def block_diag(given: List[Tensor]) -> Tensor:
+    height = 0
+    width = 0
+    items = [item.reshape([1] * (2 - item.dim()) + item.size()) for item in given]
+    for item in items:
+        height += item.size(0)
+        width += item.size(1)
+    made = torch.zeros([height, width], dtype=given[0].dtype)
+    row = 0
+    column = 0
+    for item in items:
+        made[row:row + item.size(0), column:column + item.size(1)] = item
+        row += item.size(0)
+        column += item.size(1)
+    return made
+""",
+    "pad_sequence": """
+def pad_sequence(items: List[Tensor], batch_first: bool, value: float, side: str) -> Tensor:
+    n = 0
+    for item in items:
+        n = max(n, item.size(0))
+    made = torch.full([len(items), n] + items[0].size()[1:], value, dtype=items[0].dtype)
+    for i in range(len(items)):
+        start = n - items[i].size(0) if side == "left" else 0
+        made[i, start:start + items[i].size(0)] = items[i]
+    return made if batch_first else made.transpose(0, 1)
 """,
     "chunk": """
 def chunk(x: Tensor, n: int, dim: int) -> List[Tensor]:
@@ -328,6 +382,8 @@ def factorial(n: int) -> int:
     return made
 """,
 }
+#: Operators of a list of tensors whose length only a call tells.
+OF_LISTS = ("hstack", "vstack", "row_stack", "dstack", "column_stack", "block_diag", "pad_sequence")
 #: Functions of the library whose arguments are ints.
 OF_INTS = ("gcd", "factorial")
 

@@ -70,6 +70,8 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
         return special(importer, *args)
     if name in ("eq", "ne") and all(isinstance(x, Member) for x in args):
         return (_is if name == "eq" else _is_not)(importer, *args)
+    if name in library.OF_LISTS and isinstance(args[0], List) and is_run_time_list(args[0].content):
+        return library.run(importer, "vstack" if name == "row_stack" else name, args)
     if name in library.OF_INTS and any(is_run_time(x) or is_size(x) for x in args):
         return library.run(importer, name, args)
     if name in PYTHON and args and all(map(kind_of, args)):

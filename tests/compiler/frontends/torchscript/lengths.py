@@ -144,3 +144,53 @@ def operators_that_take_known_lengths(parts: list[Tensor]) -> list[Tensor]:
 @program(([x(3, 2), x(3, 2)],), ([x(1, 4)],), ([x(2, 2)] * 5,), ([x(2, 2), x(3, 2)],))
 def stacked_parts(parts: list[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.stack(parts, 1), torch.cat(parts, 1)
+
+
+@program(([x(3), x(3)],), ([x(2)],), ([x(4)] * 5,), ([],))
+def stacked_every_way(parts: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return torch.hstack(parts), torch.vstack(parts), torch.dstack(parts), torch.column_stack(parts)
+
+
+@program(([x(3, 2), x(3, 2)],), ([x(1, 4)],), ([x(2, 2)] * 5,), ([x(2, 2), x(3, 2)],))
+def stacked_matrices(parts: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.vstack(parts), torch.hstack(parts[:1]), torch.column_stack(parts[:1])
+
+
+@program(([x(3, 2), x(1, 4)],), ([x(1, 4)],), ([x(2, 2)] * 5,))
+def blocks_on_the_diagonal(parts: list[Tensor]) -> Tensor:
+    return torch.block_diag(parts)
+
+
+@program(([x(3, 2), x(1, 2)], 0.5), ([x(4, 1)], 0.0), ([x(2, 2), x(7, 2), x(0, 2)], -1.0))
+def padded_sequences(parts: list[Tensor], value: float) -> tuple[Tensor, Tensor]:
+    padded = torch.nn.utils.rnn.pad_sequence(parts, True, value)
+    return padded, torch.nn.utils.rnn.pad_sequence(parts, False, value)
+
+
+@program(([x(3, 2), x(3, 2)], 1), ([x(2, 2)] * 3, 0), ([x(2, 2)] * 3, -1), ([x(2, 2)], 2))
+def joined_along_any_axis(parts: list[Tensor], axis: int) -> tuple[Tensor, Tensor]:
+    return torch.cat(parts, axis), torch.stack(parts, axis)
+
+
+@program(([x(3), x(3)], 0), ([x(2)] * 4, 2), ([x(1)], -1), ([x(1)], 3))
+def enumerated_tensors(parts: list[Tensor], i: int) -> tuple[Tensor, int, int]:
+    total = parts[i] + parts[-1]
+    for k, part in enumerate(parts):
+        total = total + part.mean() * k
+    sizes = [part.size(0) for part in parts]
+    return total, max(sizes), sum(sizes)
+
+
+@program(([x(3), x(3)], [x(3), x(3)]), ([x(2)], [x(2)]), ([], []), ([x(4)] * 3, [x(4)]))
+def tensors_in_pairs(one: list[Tensor], other: list[Tensor]) -> list[Tensor]:
+    return [a * b for a, b in zip(one, other)]  # noqa: B905 (TorchScript knows no strict)
+
+
+@program(([x(3), x(3)],), ([x(1)],), ([],))
+def used_up(parts: list[Tensor]) -> tuple[Tensor, int]:
+    total = torch.zeros(1)
+    n = 0
+    while len(parts) > 0:
+        total = total + parts.pop().sum()
+        n += 1
+    return total, n
