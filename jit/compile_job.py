@@ -43,10 +43,11 @@ class Job:
 
 @dataclass(frozen=True)
 class TilesJob:
-    """This machine's register tiles are to be measured, in code for `target`; the answer's record is that of
-    the choice."""
+    """This machine's register tiles are to be measured, in code for `target`, or how it reads streams of
+    weights from memory; the answer's record is that of the choice."""
 
     target: str
+    are_streams: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def answer(job: Job | TilesJob) -> Answer:
 
 
 def _measure_tiles(job: TilesJob) -> Answer:
-    from .measure.tiles import measure
+    from .measure import streams, tiles
 
     begin, cpu = perf_counter(), process_time()
-    record = measure(job.target).record()
+    record = (streams if job.are_streams else tiles).measure(job.target).record()
     return Answer(record, perf_counter() - begin, process_time() - cpu)
 
 

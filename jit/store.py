@@ -20,7 +20,7 @@ from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 from .families.matmul.tile_choice import TileChoice, target_of_products
-from .llvm.target import bases, host_target
+from .llvm.target import bases, host_target, runs_here
 from .object.cache import cache_key, generator_version
 from .object.shared_cache import Cache, local_folder
 from .spec import KernelSpec, SpecText, spec_hash, to_json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .compile_job import Answer, Job
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
-TILES = "register tiles"  # what was measured of them is remembered under this name
+TILES, STREAMS = "register tiles", "streams"  # what was measured of them is remembered under these names
 TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
 
 
@@ -59,7 +59,9 @@ class KernelStore:
         self.target = target or host_target()
         self.stats = StoreStats()
         self.is_measured = is_measured
-        self.tile_choice = self._remembered_tiles() if is_measured else None  # None: nothing was measured
+        self.tile_choice = self._remembered(TILES) if is_measured else None  # None: nothing was measured
+        self.streams = self._remembered(STREAMS) if is_measured else None  # the same
+        self._measured: TileChoice | None = None  # streams, since
         self._folder = local_folder(cache)  # for the parts of kernels
         self._ahead: dict[str, bytes] = {}  # compiled before it was asked for, by key in the cache
         self._lock = ForkLock()
@@ -161,24 +163,57 @@ class KernelStore:
     def _tuned(self, spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> str | None:
         """Return the schedule to compile with, None for the generator's own choice."""
         tuned = self.tuning.get(spec, dims, target) if self.tuning is not None else None
-        if tuned is not None or self.tile_choice is None or not self.tile_choice.tiles:
+        if tuned is not None:
             return tuned
+        choice = self._choice(spec, dims)
+        if choice is None or not choice.tiles:
+            return None
         from .tuning import preferred_schedule
 
-        return preferred_schedule(spec, dims, target, self.tile_choice)
+        return preferred_schedule(spec, dims, target, choice)
 
-    def _remembered_tiles(self) -> TileChoice | None:
-        record = self.remembered(f"{TILES} {machine_name()}", target_of_products(self.target))
+    def _choice(self, spec: KernelSpec | SpecText, dims: KernelKey) -> TileChoice | None:
+        """Return what this machine was measured for. If nobody has measured how it reads weights from memory,
+        the first kernel of few rows that does has it measured (0.1 s); others are as before it."""
+        if self.streams is not None or isinstance(spec, SpecText) or not self._can_measure:
+            return self.streams.beside(self.tile_choice) if self.streams is not None else self.tile_choice
+        from .families.matmul.family import reads_streams
+
+        return self._own_streams().beside(self.tile_choice) if reads_streams(spec, dims) else self.tile_choice
+
+    def _own_streams(self) -> TileChoice:
+        from .compile_job import TilesJob, answer
+
+        with self._lock:
+            if self._measured is None:
+                record = answer(TilesJob(self.target, are_streams=True)).record
+                self._measured = TileChoice.parse(record) or TileChoice()
+                self._remember(STREAMS, record)
+            return self._measured
+
+    def measure_streams(self) -> TileChoice | None:
+        """Return how this machine reads weights from memory; measure it if nobody has and it can be kept."""
+        return self._own_streams() if self.streams is None and self._can_measure else self.streams
+
+    @property
+    def _can_measure(self) -> bool:
+        return self.is_measured and self.cache is not None and runs_here(self.target)
+
+    def _remembered(self, name: str) -> TileChoice | None:
+        record = self.remembered(f"{name} {machine_name()}", target_of_products(self.target))
         return TileChoice.parse(record) if record is not None else None
+
+    def _remember(self, name: str, record: bytes) -> None:
+        self.remember(f"{name} {machine_name()}", record, target_of_products(self.target))
 
     @property
     def wants_tiles(self) -> bool:
         """Whether nobody has measured this machine's register tiles, and the measurement can be kept."""
-        return self.is_measured and self.cache is not None and self._remembered_tiles() is None
+        return self.is_measured and self.cache is not None and self._remembered(TILES) is None
 
     def remember_tiles(self, record: bytes) -> None:
         """Keep what was measured of this machine's register tiles for stores that are made from now on."""
-        self.remember(f"{TILES} {machine_name()}", record, target_of_products(self.target))
+        self._remember(TILES, record)
 
     def object(self, spec: KernelSpec, dims: KernelKey) -> KernelObject:
         """Return the code object itself."""

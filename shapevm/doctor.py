@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .settings import TABLE, nearest, settings
 from .vm.errors import Error
+
+if TYPE_CHECKING:  # the compiler may not be installed
+    from .jit.families.matmul.tile_choice import TileChoice
 
 LOW_DISK = 64 << 20  # bytes
 _COMPILER = ("torch", "llvmlite", "sympy")
@@ -134,8 +137,10 @@ def _tiles(measure: bool) -> Iterator[Finding]:
 
             choice = measured(store.target)
             store.remember_tiles(choice.record())
+        streams = store.measure_streams() if measure else store.streams
     except (Error, OSError, RuntimeError):
         return  # other findings say what is wrong
+    yield from _streams(streams)
     if choice is None:
         why = "not measured on this machine" if settings.measured_tiles else "SHAPEVM_MEASURED_TILES=0"
         yield Finding("machine", "register tiles", f"those of the built-in table ({why})")
@@ -145,6 +150,18 @@ def _tiles(measure: bool) -> Iterator[Finding]:
     for name, of in choice.measured.items():
         others = (f"{tile} {max(of.shares(tile)):.2f}" for tile in of.turns[0] if tile != of.own)
         yield Finding("machine", f"{name} rows", f"{of.own}; times its time: {', '.join(others)}")
+
+
+def _streams(choice: TileChoice | None) -> Iterator[Finding]:
+    """Yield how few rows read a weight from memory."""
+    if choice is None or not choice.measured:
+        return
+    from .jit.families.matmul.tile_choice import UNASKED
+
+    how = "left to the processor" if choice.tiles else "asked for ahead"
+    shares = (f"{max(of.shares(UNASKED)):.2f} for {rows}" for rows, of in choice.measured.items())
+    text = f"{how}; left to it, products take at most, in times: {', '.join(shares)} rows"
+    yield Finding("machine", "weights of few rows", text)
 
 
 # Versions -------------------------------------------------------------------------------------------

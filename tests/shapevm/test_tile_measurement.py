@@ -8,14 +8,16 @@ import pytest
 import torch
 from shapevm.jit.compile_job import Answer, TilesJob
 from shapevm.jit.compiler import target_for
-from shapevm.jit.families.matmul.tile_choice import ANY, TileChoice, target_of_products
+from shapevm.jit.families.matmul.tile_choice import ANY, STREAMS, UNASKED, TileChoice, target_of_products
 from shapevm.jit.llvm.target import TARGETS
+from shapevm.jit.measure import streams
 from shapevm.jit.measure.tiles import PROBE
 from shapevm.jit.text import parse_spec
 
 import shapevm
 from shapevm import doctor
 from shapevm.compile_process import CompileProcess
+from shapevm.inspect import inspection
 from shapevm.kernel_store import open_store
 from shapevm.tile_measurement import TileMeasurement
 
@@ -142,3 +144,57 @@ def test_the_doctor_shows_it(folder):
     assert told()["few rows"] == "6x64; times its time: 6x16 0.90"
     with shapevm.settings.scope(measured_tiles=False):
         assert "SHAPEVM_MEASURED_TILES=0" in told()["register tiles"]
+
+
+def decoder():
+    """Return a layer of one row whose weight, 2 MiB, comes from memory."""
+    return torch.nn.Linear(512, 1024), (torch.randn(1, 512),)
+
+
+def asks(exe, folder):
+    """Return whether a program's products of few rows ask for lines."""
+    exe.save(folder / "model.svm")
+    report = inspection(folder / "model.svm")
+    schedules = [name for kernel in report["kernels"] for name in kernel["schedules"].values()]
+    return not any(UNASKED in name for name in schedules)
+
+
+def test_the_first_program_of_few_rows_has_streams_measured(folder, monkeypatch):
+    """Nothing else has: it takes 0.1 s. Later programs know it, those with any number of rows as well."""
+    calls = []
+
+    def measured(target):
+        calls.append(target)
+        return TileChoice({STREAMS: UNASKED})
+
+    monkeypatch.setattr(streams, "measure", measured)
+    rows = torch.export.Dim("rows", max=64)
+    any_rows = {"dynamic_shapes": ({0: rows},)}
+    model, (row,) = decoder()
+    given = torch.randn(3, 512)
+    first = shapevm.compile(model, (given,), **any_rows)
+    assert calls == []
+    exe = shapevm.compile(model, (row,))
+    assert len(calls) == 1
+    later = shapevm.compile(model, (given,), **any_rows)
+    assert len(calls) == 1
+    assert [asks(each, folder.parent) for each in (first, exe, later)] == [True, False, False]
+    for each, x in ((first, given), (later, given), (exe, row)):
+        assert torch.equal(each(x), first(x))
+    with shapevm.settings.scope(measured_tiles=False):
+        plain = shapevm.compile(model, (row,))
+        assert asks(plain, folder.parent)
+        assert torch.equal(plain(row), exe(row))
+
+
+def test_small_weights_and_many_rows_have_nothing_measured(folder, monkeypatch):
+    monkeypatch.setattr(streams, "measure", lambda target: pytest.fail("it was measured"))
+    shapevm.compile(torch.nn.Linear(64, 32), (torch.randn(1, 64),))
+    shapevm.compile(torch.nn.Linear(512, 1024), (torch.randn(9, 512),))
+
+
+def test_the_doctor_measures_and_shows_streams(folder):
+    found = {f.name: f.value for f in doctor.examine(measure=True)}
+    assert "take at most, in times" in found["weights of few rows"]
+    later = {f.name: f.value for f in doctor.examine(measure=False)}
+    assert later["weights of few rows"] == found["weights of few rows"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
 import numpy as np
 
@@ -11,13 +12,16 @@ from ...decode import refuse
 from ...dependence import Launch, Scalar, joined
 from ...evaluation import Array, Evaluation, convert, from_memory, round_values
 from ...llvm.abi import resolve
-from ...llvm.function import most
+from ...llvm.dtypes import DTYPES
+from ...llvm.function import least, most
 from ...llvm.target import find_target
+from ...spec import KernelSpec
 from ...spec_check import BodyCheck, check_buffer
 from ..family import BufferAccess, Example, Family, body_accesses
+from .gemv import LEAST_STEPS, MAX_ROWS
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
-from .microkernel import PANEL
+from .microkernel import PANEL, WITHOUT_ASKING
 from .problem import (
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
@@ -28,9 +32,10 @@ from .problem import (
 )
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
-from .tile_choice import class_of
+from .tile_choice import STREAMS, class_of
 
 LEAST_ROWS = 14  # so few rows are one row tile, or gemv
+STREAMED_BYTES = 1 << 20  # of a weight that comes from memory
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
 B_LAYOUTS = ("rows", "panels", "winograd", "quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
 WITHOUT_CHAIN = ("quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
@@ -147,7 +152,45 @@ def schedules(spec: ProductSpec, dims: KernelKey, target: str) -> tuple[str, ...
     return fitting_schedules(find_target(target).extension == "amx" and fits_tiles(spec, m))
 
 
+def all_schedules(spec: Matmul, dims: KernelKey, target: str) -> tuple[str, ...]:
+    """Return the schedules of a Matmul to tune among."""
+    names = schedules(spec, dims, target)
+    top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
+    if top is None or top > MAX_ROWS or not may_be_few(spec, dims):
+        return names
+    return (*names, *(f"{name}{WITHOUT_ASKING}" for name in names))
+
+
+def may_be_few(spec: ProductSpec, dims: KernelKey) -> bool:
+    """Whether code for `dims` may have rows so few that they read a weight's streams."""
+    given = spec.product
+    is_one = isinstance(spec, Matmul) and given.b_layout != "rows" and not given.batch
+    if not is_one or not isinstance(given.k, int) or given.k < LEAST_STEPS:
+        return False
+    return least(resolve(given.m, unread_sizes(spec, dims))) <= MAX_ROWS
+
+
+def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
+    """Whether a kernel has few rows, and a weight that is large enough to come from memory."""
+    if not isinstance(spec, Matmul) or not may_be_few(spec, dims):
+        return False
+    top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
+    b = spec.buffers[spec.product.b]
+    sizes = [size for size in b.shape if isinstance(size, int)]
+    n_bytes = DTYPES[b.dtype].bytes * prod(sizes)
+    return top is not None and top <= MAX_ROWS and n_bytes >= STREAMED_BYTES
+
+
 def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
+    """Return the schedule that was measured fastest: the register tile of weights that are as the measured
+    ones, and whether few rows ask for lines."""
+    tile = _preferred_tile(spec, dims, target, tiles)
+    if STREAMS in tiles and may_be_few(spec, dims):
+        return f"{tile or ''}{WITHOUT_ASKING}"
+    return tile
+
+
+def _preferred_tile(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
     """Return the register tile that was measured fastest, for weights that are as the measured ones."""
     given = spec.product
     is_alike = is_f32_panels(spec) and isinstance(given.n, int) and given.n > 2 * PANEL
@@ -190,7 +233,7 @@ FAMILY = Family(
     check,
     _follow,
     EXAMPLES,
-    schedules=schedules,
+    schedules=all_schedules,
     preferred=preferred,
     extensions=extensions,
 )

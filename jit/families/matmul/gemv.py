@@ -2,12 +2,15 @@
 
 A core asks for a stream's lines only so far ahead, whatever the code prefetches, so one panel after the other
 leaves memory half idle. Here GEMV_PANELS panels are read side by side, STEP_BYTES of each in turn, as many of
-them in registers at once as there are accumulators for. The order of every sum is that of `sums`, so the bits
-are those of any other tile.
+them in registers at once as there are accumulators for. Other cores read ahead of few streams by themselves,
+and faster than they are asked to: there (`Schedule.asks`) as many panels as there are accumulators for are
+read from front to back, then the next ones. The order of every sum is that of `sums`, so the bits are those
+of any other tile.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 from ...llvm.function import Function, Int, Value, least, most
@@ -21,6 +24,7 @@ from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG, block_of_short
 
 GEMV_PANELS = 6  # panels read side by side
+UNASKED_PANELS = 4  # at most, where nothing is asked for
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 #: The same, of whole groups of steps with scales, at least one, by the steps that lie together.
@@ -44,9 +48,16 @@ def max_rows(problem: Problem) -> int:
     return few if least(problem.m) <= few else 0
 
 
+def panels_of(problem: Problem) -> int:
+    """Return the panels of which the epilogue takes the sums."""
+    return GEMV_PANELS if problem.schedule.asks else UNASKED_PANELS
+
+
 def sums_bytes(problem: Problem) -> int:
-    """Return the bytes of scratch for sums, those of groups before and those of a block."""
-    return 4 * max_rows(problem) * GEMV_PANELS * PANEL * (3 if block_of(problem) else 1)
+    """Return the bytes of scratch for sums, those of groups before and those of a block; where panels are
+    read by parts, those of a part are beside."""
+    areas = (3 if block_of(problem) else 1) + (not problem.schedule.asks)
+    return 4 * max_rows(problem) * panels_of(problem) * PANEL * areas
 
 
 def block_of(problem: Problem) -> int:
@@ -57,27 +68,52 @@ def block_of(problem: Problem) -> int:
 
 
 class Gemv:
-    """Products of few rows with GEMV_PANELS panels."""
+    """Products of few rows with `panels` panels."""
 
     def __init__(self, f: Function, problem: Problem) -> None:
         self.f, self.k, self.tile = f, problem.k, problem.schedule
         self.max_rows, self.arithmetic = max_rows(problem), problem.arithmetic
         self.block = block_of(problem)
         self.row_bytes = PANEL * self.arithmetic.bytes
-        self.groups = problem.grouped
+        self.groups, self.panels = problem.grouped, panels_of(problem)
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
         panels = self.tile.rows * self.tile.vectors * LANES // (rows * PANEL)
-        fitting = [n for n in range(1, GEMV_PANELS + 1) if GEMV_PANELS % n == 0 and n <= panels]
+        fitting = [n for n in range(1, self.panels + 1) if self.panels % n == 0 and n <= panels]
         return fitting[-1] * PANEL // LANES if fitting else self.tile.vectors
 
     def multiply(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value) -> None:
-        """Leave the sums of `rows` <= `max_rows` rows and the GEMV_PANELS panels at `b` in `sums`."""
-        f = self.f
-        place = replace(strides, ldc=GEMV_PANELS * PANEL, b_panel=f.mul(self.k, PANEL))
+        """Leave the sums of `rows` <= `max_rows` rows and the panels at `b` in `sums`."""
+        f, multiply = self.f, self._multiply if self.tile.asks else self._by_parts
+        place = replace(strides, ldc=self.panels * PANEL, b_panel=f.mul(self.k, PANEL))
         counts = range(max(least(rows), 1), self.max_rows + 1) if not isinstance(rows, int) else [rows]
-        dispatch(f, rows, list(counts), lambda n: self._multiply(place, a, b, n, sums))
+        dispatch(f, rows, list(counts), lambda n: multiply(place, a, b, n, sums))
+
+    def _by_parts(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
+        """Multiply as many panels as registers have sums for, all their steps, then the next ones."""
+        f, part = self.f, copy(self)
+        vectors = self.vectors(max(shares(rows, self.tile.rows)))
+        part.panels = max(1, vectors * LANES // PANEL)
+        if part.panels == self.panels:
+            self._multiply(strides, a, b, rows, sums)
+            return
+        width, beside = part.panels * PANEL, f.at(sums, "float", rows * self.panels * PANEL)
+        with f.loop(0, self.panels * PANEL, width) as at:
+            here = f.at(b, self._element, f.mul(at.index, self._column))
+            part._multiply(replace(strides, ldc=width), a, here, rows, beside)
+            for r in range(rows):
+                to = f.at(sums, "float", f.add(at.index, r * self.panels * PANEL))
+                copy_to(f, to, f.at(beside, "float", r * width), width)
+
+    @property
+    def _element(self) -> str:
+        return self.arithmetic.element
+
+    @property
+    def _column(self) -> Int:
+        """The elements of a panel, by its columns."""
+        return self.k
 
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
         f, k = self.f, self.k
@@ -85,7 +121,7 @@ class Gemv:
         if not self.block:
             self._chain(strides, a, b, 0, k, rows, sums)
             return
-        floats, whole = rows * GEMV_PANELS * PANEL, k // self.block * self.block
+        floats, whole = rows * self.panels * PANEL, k // self.block * self.block
         groups, chain = (f.at(sums, "float", n * floats) for n in (1, 2))
 
         def block(begin: Int, steps: int) -> None:
@@ -116,14 +152,14 @@ class Gemv:
         """Leave the chains of `count` steps from `first` on in `sums`, or add them to `totals`."""
         f = self.f
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
-        if vectors * LANES == GEMV_PANELS * PANEL:
+        if vectors * LANES == self.panels * PANEL or not self.tile.asks:
             into, to = (Into.CHAIN, sums) if totals is None else (Into.ADDED, totals)
             name = f"streams{count}" if totals is not None else "streams"
             kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, self.arithmetic)
             here = f.at(b, kernels.element, f.mul(first, PANEL))
             self._panels(kernels, f.at(a, "float", first), here, rows, to)
             return
-        floats, in_turn = rows * GEMV_PANELS * PANEL, STEP_BYTES // self.row_bytes
+        floats, in_turn = rows * self.panels * PANEL, STEP_BYTES // self.row_bytes
         fill(f, sums, floats, 0.0)
         whole = count // in_turn * in_turn
         for begin, end, steps in ((0, whole, in_turn), (whole, count, count - whole)):
@@ -140,18 +176,20 @@ class Gemv:
     def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
         """Multiply `kernels`' steps of all panels."""
         f, width = self.f, LANES * kernels.vectors
-        with f.loop(0, GEMV_PANELS * PANEL, max(width, PANEL)) as panel:
+        with f.loop(0, self.panels * PANEL, max(width, PANEL)) as panel:
             right = f.at(b, kernels.element, f.mul(panel.index, self.k))
-            near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
+            near = right
+            if self.tile.asks:
+                near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
 
             def row_tile(number: Int, begin: Int, count: Int) -> None:
                 left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
-                line = f.at(sums, "float", f.add(f.mul(begin, GEMV_PANELS * PANEL), panel.index))
+                line = f.at(sums, "float", f.add(f.mul(begin, self.panels * PANEL), panel.index))
 
                 def call(n: int) -> None:
                     for first in range(0, max(width, PANEL), width):
                         there = f.at(right, kernels.element, first)
-                        kernels.call(n, left, there, f.at(line, "float", first), near, near=True)
+                        kernels.call(n, left, there, f.at(line, "float", first), near, near=self.tile.asks)
 
                 dispatch(f, count, sorted(shares(rows, self.tile.rows)), call)
 
@@ -165,26 +203,35 @@ class GroupedGemv(Gemv):
         """See Gemv: whole panels."""
         return max(2, super().vectors(rows))
 
+    @property
+    def _element(self) -> str:
+        return "i8"
+
+    @property
+    def _column(self) -> Int:
+        assert self.groups is not None
+        return self.groups.panel_bytes // PANEL
+
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
         f, groups = self.f, self.groups
         assert groups is not None
-        vectors, width = self.vectors(rows), GEMV_PANELS * PANEL
+        vectors, width = self.vectors(rows), self.panels * PANEL
         most = max(1, self.tile.rows * self.tile.vectors // vectors)
-        columns = GroupSums(f, groups, GEMV_PANELS, width)
+        columns = GroupSums(f, groups, self.panels, width)
         kernels = GroupSums(f, groups, vectors * LANES // PANEL, width).kernels(
             "grouped_few", strides.lda, vectors
         )
 
         def near(right: Value) -> tuple[Value, int, bool]:
             """Return what the micro-kernel asks for ahead, and how."""
-            if groups.together == 1 and groups.dtype != NIBBLE:
-                return right, 0, False  # arithmetic takes longer than memory
+            if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
+                return right, 0, False  # or arithmetic takes longer than memory
             n_groups = max(1, NEAR_GROUP_BYTES[groups.together] // groups.bytes)
             ahead = unread(f, right, n_groups * groups.bytes, "i8")
             return ahead, 0, True
 
         def group(a: Value, b: Value) -> None:
-            with f.loop(0, GEMV_PANELS, vectors * LANES // PANEL) as panel:
+            with f.loop(0, self.panels, vectors * LANES // PANEL) as panel:
                 right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
                 there = f.at(sums, "float", f.mul(panel.index, PANEL))
 

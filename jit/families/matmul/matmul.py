@@ -15,7 +15,14 @@ from ....vm.shares import in_shares
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
-from .microkernel import PANEL, SCHEDULES, default_schedule, narrow_schedules
+from .microkernel import (
+    PANEL,
+    SCHEDULES,
+    WITHOUT_ASKING,
+    default_schedule,
+    narrow_schedules,
+    schedule_of,
+)
 from .problem import (
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
@@ -87,12 +94,15 @@ def as_panels(weight: np.ndarray) -> np.ndarray:
 
 
 def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`."""
+    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`;
+    WITHOUT_ASKING alone stands for that of the own tile."""
     m = resolve(spec.product.m, sizes)
     name = schedule or choose_schedule(f, spec, m)
-    check_schedule("matmul", name, fitting_schedules(may_use_tiles(f, spec, m)))
+    if name == WITHOUT_ASKING:
+        name = choose_schedule(f, spec, m) + WITHOUT_ASKING
+    check_schedule("matmul", name.removesuffix(WITHOUT_ASKING), fitting_schedules(may_use_tiles(f, spec, m)))
     check_operands(spec)
-    problem = problem_of(f, spec, sizes, SCHEDULES[name])
+    problem = problem_of(f, spec, sizes, schedule_of(name))
     return variants.emit(variants.product_of(f, problem), name)
 
 

@@ -20,6 +20,7 @@ from ...llvm.prefetch import prefetch, unread
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
 from .arithmetic import F32, VECTOR, Arithmetic
+from .tile_choice import UNASKED
 from .walkers import NO_WALKERS, Walkers
 
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
@@ -29,10 +30,12 @@ MAX_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 
 @dataclass(frozen=True)
 class Schedule:
-    """A register tile: at most `rows` rows of `vectors` vectors."""
+    """A register tile: at most `rows` rows of `vectors` vectors. `asks`: whether few rows ask for lines of
+    a weight before they read them (`gemv`)."""
 
     rows: int
     vectors: int
+    asks: bool = True
 
 
 # 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
@@ -43,6 +46,14 @@ SCHEDULES = {
     "12x32": Schedule(12, 2),
     "6x16": Schedule(6, 1),
 }
+
+WITHOUT_ASKING = f"-{UNASKED}"  # ends the names of those that leave it to the processor to read ahead
+
+
+def schedule_of(name: str) -> Schedule:
+    """Return the schedule of a name."""
+    tile = SCHEDULES[name.removesuffix(WITHOUT_ASKING)]
+    return replace(tile, asks=not name.endswith(WITHOUT_ASKING))
 
 
 def default_schedule(f: Function) -> str:

@@ -118,7 +118,8 @@ class RowTiles:
         if pieces.together:
             self.chunk = pieces.together * pieces.taps
         self.most, self.vectors = tile.rows, tile.vectors
-        self.is_tall = tile == SCHEDULES["14x32"]  # fills the registers: one more address and it is spilled
+        # It fills the registers: with one more address it is spilled.
+        self.is_tall = tile.rows == SCHEDULES["14x32"].rows
 
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""

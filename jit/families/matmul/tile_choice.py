@@ -4,6 +4,9 @@ Which one it is hangs on how many FMAs and loads a core starts in a cycle and on
 machine's own products are timed once with every tile (`jit.measure.tiles`). A tile replaces the built-in
 choice where it takes at most WORTH of its time in each of several turns. All tiles sum in the same order, so
 results keep their bits.
+
+Whether few rows ask for a weight's lines before they read them (`gemv`) is measured alike
+(`jit.measure.streams`).
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ class RowClass(NamedTuple):
 
 CLASSES = {"few": RowClass(16, 32), "some": RowClass(64, 128), "many": RowClass(256, None)}
 ANY = "any"  # products of a number of rows that only a call knows
+STREAMS = "streams"  # of a weight that few rows read
+ASKED, UNASKED = "asked", "unasked"
 
 
 def target_of_products(target: str) -> str:
@@ -58,7 +63,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class TileChoice:
-    """The tiles that replace built-in ones, by class, and the measurement that says so."""
+    """The tiles that replace built-in ones, by class, and the measurement that says so. The "tile" of STREAMS
+    is UNASKED where that is faster."""
 
     tiles: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict)
@@ -67,6 +73,12 @@ class TileChoice:
         """Return what `parse` reads."""
         measured = {name: {"own": of.own, "turns": [*of.turns]} for name, of in self.measured.items()}
         return json.dumps({"tiles": dict(self.tiles), "measured": measured}).encode()
+
+    def beside(self, other: TileChoice | None) -> TileChoice:
+        """Return this choice and another one together."""
+        if other is None:
+            return self
+        return TileChoice({**other.tiles, **self.tiles}, {**other.measured, **self.measured})
 
     @staticmethod
     def parse(record: bytes) -> TileChoice | None:
@@ -87,6 +99,12 @@ def choose(measured: Mapping[str, Measured], own_of_any: str, for_any: Sequence[
     if alike and (best := _best(alike, own_of_any, for_any)):
         tiles[ANY] = best
     return TileChoice(tiles, measured)
+
+
+def choose_streams(measured: Mapping[str, Measured]) -> TileChoice:
+    """Return the choice that measurements of few rows, by their numbers, lead to."""
+    best = _best([*measured.values()], ASKED, (UNASKED,)) if measured else ""
+    return TileChoice({STREAMS: best} if best else {}, measured)
 
 
 def _best(classes: Sequence[Measured], own: str, among: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from . import amx, amx_groups, gemv, register_resident, zero_rows
 from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
 from .epilogue import RowTile
-from .gemv import GEMV_PANELS, gemv_of
+from .gemv import gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
 from .lhs import Computed, InPlace
 from .microkernel import PANEL, row_counts
@@ -149,12 +149,13 @@ def _in_slabs(product: Product, on_tiles: OnTiles, begin: Value) -> Value:
 
 
 def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
-    """Where there are few rows, GEMV_PANELS panels at a time; panels that are fewer are left."""
+    """Where there are few rows, several panels at a time; panels that are fewer are left."""
     emission, lhs = product.emission, product.lhs
     f, problem, sums_at, rhs = emission.f, emission.problem, emission.scratch.sums, emission.rhs
     assert isinstance(rhs, Panels)
     m, width, few = problem.m, problem.width, gemv_of(f, problem)
-    run = GEMV_PANELS * PANEL // width
+    columns = few.panels * PANEL
+    run = columns // width
     end = f.minimum(f.params[4], f.udiv(problem.n, width))
     n_runs = f.op("i64", f"sdiv i64 {f.i64(f.sub(end, begin)).name}, {run}")
     is_few = f.is_less(m, few.max_rows + 1)
@@ -167,10 +168,10 @@ def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
     with f.loop(0, n_runs) as at:
         first = f.add(begin, f.mul(at.index, run))
         few.multiply(product.strides, lhs.at([], 0), rhs.panel(first), m, sums_at)
-        with f.loop(0, GEMV_PANELS * PANEL, width) as place:
+        with f.loop(0, columns, width) as place:
             n0 = f.add(f.mul(first, width), place.index)
             sums = f.at(sums_at, "float", place.index)
-            emission.epilogue.emit(RowTile([], 0, m, n0), sums, GEMV_PANELS * PANEL)
+            emission.epilogue.emit(RowTile([], 0, m, n0), sums, columns)
     done = f.mul(f.maximum(n_runs, 0), run)
     rest(f.i64(f.add(begin, done)))
 

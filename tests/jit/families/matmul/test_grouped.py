@@ -23,7 +23,7 @@ from shapevm.jit.families.matmul.grouped import (
     pack_grouped,
     unpacked,
 )
-from shapevm.jit.families.matmul.microkernel import SCHEDULES
+from shapevm.jit.families.matmul.microkernel import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import grouped_products
 from shapevm.jit.families.matmul.variants import TILES
@@ -218,7 +218,7 @@ def test_rows_that_are_tiny_or_not_finite_are_those_of_the_definition() -> None:
     assert np.isfinite(np.delete(out, 7, 0)).all()
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", (*SCHEDULES, WITHOUT_ASKING))
 def test_every_schedule_has_the_same_bits(schedule: str) -> None:
     integers, scales = weight(NIBBLE, 104, 96, 32)
     packed = pack_grouped(integers, scales)

@@ -3,8 +3,19 @@
 import json
 
 import pytest
-from shapevm.jit.families.matmul.tile_choice import ANY, CLASSES, Measured, TileChoice, choose, class_of
+from shapevm.jit.families.matmul.tile_choice import (
+    ANY,
+    ASKED,
+    CLASSES,
+    UNASKED,
+    Measured,
+    TileChoice,
+    choose,
+    choose_streams,
+    class_of,
+)
 from shapevm.jit.llvm.target import host_target
+from shapevm.jit.measure import streams
 from shapevm.jit.measure.tiles import PROBE, measure
 from shapevm.jit.spec import Dim
 from shapevm.jit.text import parse_spec
@@ -97,3 +108,43 @@ def test_this_machine_is_measured_in_time() -> None:
         assert all(0 < time < float("inf") for turn in of.turns for time in turn.values()), name
     assert "few" in found.measured
     assert measure(target, seconds=0).measured == {}
+
+
+def of_streams(*turns: tuple[float, float]) -> TileChoice:
+    """Return the choice where code that asks took 100, and other code so long for 1 and for 4 rows."""
+    times = [[{ASKED: 100.0, UNASKED: turn[i]} for turn in turns] for i in range(2)]
+    return choose_streams({name: Measured(ASKED, of) for name, of in zip(("1", "4"), times, strict=True)})
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_left"),
+    [
+        (((85, 45), (93, 50), (88, 49)), True),
+        (((98, 95), (97, 96), (98, 95)), False),  # less than 5 %
+        (((85, 45), (101, 50), (88, 49)), False),  # a turn that loses
+        (((120, 45), (120, 45), (120, 45)), False),  # one row loses
+    ],
+)
+def test_few_rows_ask_for_lines_where_that_is_no_slower(turns, is_left) -> None:
+    choice = of_streams(*turns)
+    assert bool(choice.tiles) == is_left
+    assert TileChoice.parse(choice.record()) == choice
+
+
+def test_the_choice_is_for_kernels_that_may_have_few_rows() -> None:
+    choice, spec = of_streams(*[(85, 45)] * 3).beside(choose(HALF_WIDTH, "6x64", TILES)), parse_spec(PROBE)
+    names = {dims: preferred_schedule(spec, dims, V4, choice) for dims in [(1,), (8,), (9,), (16,), None]}
+    assert names == {(1,): "-unasked", (8,): "-unasked", (9,): None, (16,): "6x16", None: "6x16-unasked"}
+    narrow = parse_spec(PROBE.replace("b1 f32", "b1 bf16"))
+    assert preferred_schedule(narrow, None, V4, choice) == "-unasked"
+    short = PROBE.replace("k=384", "k=24").replace("b0 f32[n0,384]", "b0 f32[n0,24]")
+    short = short.replace(",384,32]", ",24,32]")
+    assert preferred_schedule(parse_spec(short), (1,), V4, choice) is None
+
+
+def test_streams_of_this_machine_are_measured_in_time() -> None:
+    found = streams.measure(host_target(), seconds=60)
+    assert [*found.measured] == ["1", "4"]
+    for of in found.measured.values():
+        assert all(0 < time < float("inf") for turn in of.turns for time in turn.values())
+    assert streams.measure(host_target(), seconds=0) == TileChoice()
