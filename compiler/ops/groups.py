@@ -37,10 +37,18 @@ def embedding_bag(
 
 
 def embedding_bag_forward_only(
-    b: Builder, weight: Value, indices: Value, offsets: Value, *settings: Any
+    b: Builder,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = SUM,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
 ) -> tuple[Value | None, ...]:
     """The same where there is no gradient: the other results have no meaning."""
-    _, mode, _, per_sample_weights, include_last_offset, padding_idx = settings
     how = (mode, per_sample_weights, include_last_offset, padding_idx)
     return _bags(b, weight, indices, offsets, *how), None, None, None
 

@@ -95,3 +95,12 @@ def keys_of_a_loop(a: Tensor, n: int) -> Tensor:
 @program((x(3), "same"), (x(2), "same"), (x(3), "other"))
 def one_key(a: Tensor, name: str) -> Tensor:
     return {"same": a * 3.0}[name]
+
+
+@program(
+    (torch.tensor([1, 4, 2, 4, 0]), x(5, 3), torch.tensor([0, 2, 2])),
+    (torch.tensor([3]), x(4, 3), torch.tensor([0])),
+    (torch.tensor([1, 1, 0, 2, 3, 3, 1]), x(4, 2), torch.tensor([0, 1, 6, 7])),
+)
+def bags_of_words(words: Tensor, table: Tensor, starts: Tensor) -> Tensor:
+    return torch.embedding_bag(table, words, starts)[0]
