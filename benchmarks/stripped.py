@@ -78,7 +78,7 @@ def attention_without(parts: Sequence[str], head_dim: int, length: int) -> Run:
     finally:
         for method in kept:
             setattr(*method)
-        compiler._PARTS = compiler._Parts()
+        compiler._PARTS = compiler.Parts()
     operands = [random(length, HEADS, head_dim) for _ in range(4)]
     return prepare(kernel, [*operands, aligned(np.zeros(length, np.float32))], (length,))
 

@@ -154,6 +154,7 @@ class ExecutionProfile:
             "outside_ms": total - sum(event["dur"] for event in inside) / 1e3,
             "threads": self.timeline["otherData"]["threads"], "lost": self.timeline["otherData"]["lost"],
             "limits": None if self._limits is None else asdict(self._limits),
+            "flops": self._limits and sum(row.calls * (row.flops or 0) for row in self.kernels),
             "kernels": [asdict(row) | {"time_share": row.total_ms / total} for row in self.kernels],
             "host": self._host(),
         }  # fmt: skip
@@ -205,6 +206,11 @@ class ExecutionProfile:
             notes.append(
                 f"limits of {limits['threads']} threads: {limits['flops'] / 1e9:.0f} GFLOP/s (f32), "
                 f"{limits['bytes'] / 1e9:.1f} GB/s out of cache"
+            )
+        if limits is not None and self.data["total_ms"]:
+            reached = self.data["flops"] / self.data["total_ms"] * 1e3
+            notes.append(
+                f"all calls: {reached / 1e9:.1f} GFLOP/s, {reached / limits['flops']:.0%} of the limit"
             )
         return notes
 

@@ -40,6 +40,10 @@ def test_counts_lines_and_work(exe):
         assert row["rates"]["gflops"] == pytest.approx(row["flops"] / (row["total_ms"] * 1e6 / 7))
     matmul = next(row for row in data["kernels"] if row["label"].startswith("matmul"))
     assert matmul["flops"] == 5 * 16 * (2 * 8 + 2)
+    assert data["flops"] == sum(row["calls"] * row["flops"] for row in data["kernels"]) > 7 * matmul["flops"]
+    reached = data["flops"] / data["total_ms"] / 1e6
+    share = reached * 1e9 / data["limits"]["flops"]
+    assert f"all calls: {reached:.1f} GFLOP/s, {share:.0%} of the limit\n" in str(profile)
     inside = sum(row["total_ms"] for row in data["kernels"])
     assert inside + data["outside_ms"] == pytest.approx(data["total_ms"])
 
