@@ -8,7 +8,7 @@ with sizes that no version of it takes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +150,17 @@ class AcceleratedScript(torch.nn.Module):
 
 
 def _signature(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what decides which program a call may run: its structure, dtypes, ranks, and strings."""
-    leaves, structure = tree_flatten((args, dict(kwargs)))
-    kinds: list[Callable[..., Any] | Any] = [
-        (x.dtype, x.dim()) if isinstance(x, torch.Tensor) else x if isinstance(x, str) else type(x)
-        for x in leaves
-    ]
-    return structure, tuple(kinds)
+    """Return what decides which programs a call may run: see `_kind`."""
+    return tuple(map(_kind, args)), frozenset((name, _kind(x)) for name, x in kwargs.items())
+
+
+def _kind(x: Any) -> Any:
+    """Return a tensor's dtype and rank, the kinds of what a list, dict or tuple holds, or a type. The length
+    of a list and the keys of a dict do not count: most programs take any."""
+    if isinstance(x, torch.Tensor):
+        return str(x.dtype), x.dim()
+    if isinstance(x, dict):
+        return "dict", frozenset((type(key), _kind(value)) for key, value in x.items())
+    if isinstance(x, list):
+        return "list", frozenset(map(_kind, x))
+    return (type(x), *map(_kind, x)) if isinstance(x, tuple) else type(x)

@@ -137,6 +137,43 @@ def test_other_sizes_get_programs_of_their_own(warnings: Any) -> None:
     assert len(warnings()) == 1
 
 
+def test_lengths_keys_and_strings_share_a_program(warnings: Any) -> None:
+    class Weighted(nn.Module):
+        def forward(self, parts: list[Tensor], scales: dict[str, float], how: str) -> Tensor:
+            total = torch.zeros(2)
+            for part in parts:
+                total = total + part
+            for name, scale in scales.items():
+                if name == how:
+                    total = total * scale
+            return total
+
+    program = torch.jit.script(Weighted().eval())
+    model = shapevm.accelerate(program, strategy="generic")
+    with torch.no_grad():
+        for n in range(1, MAX_VERSIONS + 4):
+            scales = {f"name {i}": i + 0.5 for i in range(n)}
+            args = ([torch.randn(2) for _ in range(n)], scales, f"name {n - 1}")
+            assert_close(model(*args), program(*args))
+        assert n_programs(model) == 1
+    assert not warnings()
+
+
+def test_lengths_that_a_program_keeps(warnings: Any) -> None:
+    class Filled(nn.Module):
+        def forward(self, x: Tensor, sizes: list[int]) -> Tensor:
+            return x.expand(sizes)
+
+    program = torch.jit.script(Filled().eval())
+    model = shapevm.accelerate(program, strategy="generic")
+    with torch.no_grad():
+        for rank in range(1, MAX_VERSIONS + 3):
+            x, sizes = torch.randn(1), [2] * rank
+            assert_close(model(x, sizes), program(x, sizes))
+        assert n_programs(model) == MAX_VERSIONS
+    assert len(warnings()) == 1
+
+
 def test_a_module_of_python() -> None:
     torch.manual_seed(0)
     net = Net().eval()
