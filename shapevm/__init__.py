@@ -133,7 +133,7 @@ def compile(
         strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
         stores = list(map(open_store, options.targets))
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
-        with started_early(stores[0]):
+        with started_early(stores[0], model):
             source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
             program = build(source, stores, options, notify, is_portable)
         check = small_sizes_check(source, options, notify)

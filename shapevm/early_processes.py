@@ -1,41 +1,41 @@
 """Processes that compile kernels, started before it is known which: while the model is exported, on the
 machine's other CPUs.
 
-Where the kernel cache is new, they compile the parts that most models' products need in the meantime, and
-leave them there. Later compilations find those, and start processes when they have kernels to compile.
+They compile the parts that a model like this one needs in the meantime, and leave them in the kernel cache.
+Later compilations find those, and start processes when they have kernels to compile.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .compile_process import CompileProcess
 from .settings import settings
+from .usual_kernels import usual_kernels
 
 if TYPE_CHECKING:
+    from .jit.spec import KernelSpec
     from .jit.store import KernelStore
 
-MARK = "usual parts"  # what a cache remembers once somebody has begun with them
+MARK = "usual parts of"  # what a cache remembers, with a kernel's hash, once somebody has begun with them
 
 
 class EarlyProcess:
     """A process that does what any model may need, until it is taken for what this one needs."""
 
-    def __init__(self, store: KernelStore) -> None:
+    def __init__(self, store: KernelStore, usual: Sequence[KernelSpec]) -> None:
         self._process = CompileProcess(is_background=False)
         self._is_wanted = False
-        self._thread = threading.Thread(target=self._compile_usual, args=(store,), daemon=True)
+        self._thread = threading.Thread(target=self._compile_usual, args=(store, usual), daemon=True)
         self._thread.start()
 
-    def _compile_usual(self, store: KernelStore) -> None:
-        from .jit.families.matmul.usual import usual_products
-
-        for spec in usual_products():
+    def _compile_usual(self, store: KernelStore, usual: Sequence[KernelSpec]) -> None:
+        for spec in usual:
             if self._is_wanted or self._process.run(store.job(spec, None, b"")) is None:
                 return
 
@@ -50,18 +50,29 @@ _STARTED: WeakKeyDictionary[KernelStore, EarlyProcess] = WeakKeyDictionary()
 
 
 @contextmanager
-def started_early(store: KernelStore) -> Iterator[None]:
+def started_early(store: KernelStore, model: Any) -> Iterator[None]:
     """Have a process ready for the first `process_for` of this store, where there is a CPU for it and the
-    cache is new."""
-    if store.cache is not None and n_compile_processes() > 1 and store.remembered(MARK) is None:
-        store.remember(MARK, b"begun")
-        _STARTED[store] = EarlyProcess(store)
+    cache has not all parts that the model probably needs."""
+    if store.cache is not None and n_compile_processes() > 1 and (usual := _begin(store, model)):
+        _STARTED[store] = EarlyProcess(store, usual)
     try:
         yield
     finally:
         if store in _STARTED:  # nothing had to be compiled
             process = process_for(store)
             process.close()
+
+
+def _begin(store: KernelStore, model: Any) -> list[KernelSpec]:
+    """Return the kernels that the model probably needs and nobody has begun with, and remember that somebody
+    has."""
+    from .jit.spec import spec_hash
+
+    marks = {f"{MARK} {spec_hash(spec)}": spec for spec in usual_kernels(model)}
+    new = [mark for mark in marks if store.remembered(mark) is None]
+    for mark in new:
+        store.remember(mark, b"begun")
+    return [marks[mark] for mark in new]
 
 
 def n_compile_processes() -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from shapevm.jit.families.attention.usual import usual_attention
 from shapevm.jit.families.matmul.usual import usual_products
 from shapevm.jit.spec import to_json
 
@@ -39,6 +40,18 @@ def compiled(model: torch.nn.Module) -> shapevm.Executable:
     return shapevm.compile(model.eval(), (X,), dynamic_shapes=({0: rows},), strategy="generic")
 
 
+class Attending(torch.nn.Module):
+    """A model with attention, which a call does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(24, 8)
+        self.heads = torch.nn.MultiheadAttention(24, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
 def specs(jobs: list[Any]) -> list[str]:
     return [job.spec for job in jobs]
 
@@ -49,6 +62,16 @@ def test_usual_parts_are_compiled_once_for_each_cache(jobs: list[Any]) -> None:
     assert specs(jobs) and specs(jobs) == USUAL[: len(jobs)]
     jobs.clear()
     compiled(torch.nn.Linear(24, 9))
+    assert not jobs
+
+
+def test_a_model_of_another_kind_gets_what_is_missing(jobs: list[Any]) -> None:
+    compiled(torch.nn.Linear(24, 8))
+    jobs.clear()
+    compiled(Attending())
+    assert specs(jobs) == [to_json(usual_attention(3, 8, False))]
+    jobs.clear()
+    compiled(Attending())
     assert not jobs
 
 
