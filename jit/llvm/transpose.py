@@ -8,6 +8,8 @@ from .constants import LANES
 from .dtypes import vector
 from .function import Function, Value
 
+HALF = vector("float", LANES // 2)
+
 
 def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
     """Return the 16 columns of 16 vectors: in 4 rounds, pairs of rows exchange their off-diagonal blocks.
@@ -89,6 +91,24 @@ def fold(f: Function, rows: Sequence[Value], combine: Callable[[Value, Value], V
         block = [combine(_shuffle(f, a, b, lower), _shuffle(f, a, b, upper)) for a, b in pairs]
         width = half
     return block[0]
+
+
+def lower_half(f: Function, value: Value) -> Value:
+    """Return the first 8 lanes of a vector of f32."""
+    if value.name == "zeroinitializer":
+        return Value(HALF, value.name)
+    lanes = ", ".join(f"i32 {lane}" for lane in range(LANES // 2))
+    type = value.type
+    return f.op(HALF, f"shufflevector {type} {value.name}, {type} poison, <{LANES // 2} x i32> <{lanes}>")
+
+
+def with_zeros(f: Function, half: Value) -> Value:
+    """Return the vector of 8 lanes of f32 and 8 zeros."""
+    lanes = ", ".join(f"i32 {lane}" for lane in range(LANES))
+    return f.op(
+        vector("float", LANES),
+        f"shufflevector {HALF} {half.name}, {HALF} zeroinitializer, <{LANES} x i32> <{lanes}>",
+    )
 
 
 def rotate(f: Function, value: Value, step: int) -> Value:

@@ -61,6 +61,15 @@ class Arithmetic:
         """Return a step of A's row at `address` in all lanes."""
         return g.splat(g.load("float", address, align=4), LANES)
 
+    def left_half(self, g: Function, address: Value) -> Value:
+        """Return it in 8 lanes.
+
+        The load is marked as one of memory that no micro-kernel changes, A's. Without that LLVM takes the
+        element once for both widths, and then spends an instruction to spread it for each.
+        """
+        element = g.op("float", f"load float, ptr {address.name}, align 4, !invariant.load !{{}}")
+        return g.splat(element, LANES // 2)
+
     def right(self, g: Function, address: Value) -> Value:
         """Return a vector of B."""
         narrow = g.load(vector(self.element, LANES), address, align=self.bytes)
@@ -71,8 +80,9 @@ class Arithmetic:
         return [self.right(g, g.at(b, self.element, place)) for place in places]
 
     def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
-        """Return sums + left * right."""
-        return g.call(VECTOR, f"llvm.fma.v{LANES}f32", left, right, sums)
+        """Return sums + left * right, whole vectors or halves."""
+        lanes = LANES if sums.type == VECTOR else LANES // 2
+        return g.call(sums.type, f"llvm.fma.v{lanes}f32", left, right, sums)
 
     def add(self, g: Function, x: Value, y: Value) -> Value:
         """Return x + y, both sums."""

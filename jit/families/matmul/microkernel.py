@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ...llvm.function import Bounded, Function, Int, Loop, Value, least, most, multiple_of
 from ...llvm.prefetch import prefetch, unread
+from ...llvm.transpose import lower_half, with_zeros
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
 from .arithmetic import F32, VECTOR, Arithmetic
@@ -239,7 +240,8 @@ class MicroKernels:
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
     what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added. `totals`:
-    how far behind c the totals of chains lie. `ending`: None: sums are stored in c.
+    how far behind c the totals of chains lie. `ending`: None: sums are stored in c. `has_half`: there are no
+    columns in the upper half of a row's last vector, which steps leave out then.
     """
 
     def __init__(
@@ -260,11 +262,22 @@ class MicroKernels:
         self.strides = strides
         self.vectors = vectors
         self.ending: Ending | None = None
+        self.has_half = False
 
     def ended_by(self, ending: Ending) -> MicroKernels:
         """Return the same micro-kernels with another end, one for all their calls in the module."""
         made = copy(self)
         made.name, made.ending = f"{self.name}_{ending.name}", ending
+        return made
+
+    def of_columns(self, columns: int) -> MicroKernels:
+        """Return the same micro-kernels for a tile of which only so many columns count.
+
+        Cores that compute vectors of 8 twice as fast as those of 16, as some with AVX-512 do, gain by that.
+        """
+        made = copy(self)
+        rest = columns - LANES * (self.vectors - 1)
+        made.has_half = self.arithmetic == F32 and 0 < rest <= LANES // 2
         return made
 
     def at(self, strides: Strides) -> MicroKernels:
@@ -290,10 +303,11 @@ class MicroKernels:
         `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
-        name = f"{self.name}_{rows}x{self.vectors}_{'near' if near else lines}"
+        half = "_half" if self.has_half else ""
+        name = f"{self.name}_{rows}x{self.vectors}{half}_{'near' if near else lines}"
         ending, strides = self.ending, self.strides.for_rows(self.f, rows)
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
-        what = (self.into, self.totals, self.arithmetic, self.vectors)
+        what = (self.into, self.totals, self.arithmetic, self.vectors, self.has_half)
         key = (strides.known(), *what, rows, lines, near, factors is None)
         n = len(arguments)
 
@@ -459,7 +473,7 @@ class MicroKernels:
         is_near = n_state == n
         count = strides.k if count is None else count
         walkers = strides.walkers(g, a, first, rows)
-        state = [*state, *walkers.places]
+        state = [*self._of_lasts(g, lower_half, state[:n]), *state[n:], *walkers.places]
         rest = g.urem(count, UNROLL)
         whole, behind = g.add(first, g.sub(count, rest)), g.add(first, count)
         for begin, end, steps in ((first, whole, UNROLL), (whole, behind, 1)):
@@ -481,7 +495,14 @@ class MicroKernels:
                     moving = [following, self._prefetch_lines(g, moving[1], lines if steps > 1 else 0)]
                 k.next(*sums, *moving, *walkers.moved(g, steps))
             state = k.results
-        return list(state[:n_state])
+        return [*self._of_lasts(g, with_zeros, state[:n]), *state[n:n_state]]
+
+    def _of_lasts(
+        self, g: Function, change: Callable[[Function, Value], Value], sums: Sequence[Value]
+    ) -> list[Value]:
+        """Return `sums`, those of each row's last vector changed if that has only half its columns."""
+        lasts = range(self.vectors - 1, len(sums), self.vectors) if self.has_half else ()
+        return [change(g, x) if i in lasts else x for i, x in enumerate(sums)]
 
     def _scaled(self, g: Function, sums: Sequence[Value], factors: Value) -> list[Value]:
         """Return each row's sums times its factor."""
@@ -513,12 +534,14 @@ class MicroKernels:
     def _step(self, g: Function, strides: Strides, sums: list[Value], a: Sequence[Value], b: Value) -> None:
         """One k: sums[r, v] += a[r] * b[v]; `a`: addresses."""
         kind, places = self.arithmetic, range(self.vectors)
-        right = kind.row(g, b, [strides.vector(g, v) for v in places])
+        right = self._of_lasts(g, lower_half, kind.row(g, b, [strides.vector(g, v) for v in places]))
         for r, address in enumerate(a):
-            left = kind.left(g, address)
+            left = [kind.left(g, address)] * self.vectors
+            if self.has_half:
+                left[-1] = kind.left_half(g, address)
             for v in places:
                 i = r * self.vectors + v
-                sums[i] = kind.multiply_add(g, left, right[v], sums[i])
+                sums[i] = kind.multiply_add(g, left[v], right[v], sums[i])
 
 
 # Rows shared out to micro-kernels ---------------------------------------------------------------------

@@ -104,7 +104,7 @@ class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
     `arithmetic`: of a weight in panels. If that is widened, panels are read by lone row tiles only. `pieces`:
-    how the steps come, see there.
+    how the steps come, see there. `columns`: of a tile, those that are known to count.
     """
 
     def __init__(
@@ -118,8 +118,12 @@ class RowTiles:
         if pieces.together:
             self.chunk = pieces.together * pieces.taps
         self.most, self.vectors = tile.rows, tile.vectors
-        # It fills the registers: with one more address it is spilled.
-        self.is_tall = tile.rows == SCHEDULES["14x32"].rows
+        self.columns = width
+
+    @property
+    def is_tall(self) -> bool:
+        """Whether sums fill the registers: one more address, and it is spilled."""
+        return self.most == SCHEDULES["14x32"].rows
 
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
@@ -141,11 +145,11 @@ class RowTiles:
     def _for_last(self, columns: Int | None) -> RowTiles:
         """Return the row tiles of a tile of `columns`: of more rows where its register tile would hold fewer
         sums."""
-        rows = LAST_ROWS.get(self.used_vectors(columns)) if self._may_be_last() else None
-        if rows is None:
-            return self
         made = copy(self)
-        made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
+        made.columns = columns if isinstance(columns, int) else self.width
+        rows = LAST_ROWS.get(self.used_vectors(columns)) if self._may_be_last() else None
+        if rows is not None:
+            made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
         return made
 
     def _are_streamed(self) -> bool:
@@ -489,9 +493,9 @@ class RowTiles:
 
         def call(rows: int) -> None:
             from_here = ahead(rows)
-            for first in range(0, self.width if kernels.vectors == self.vectors else step, step):
-                there = f.at(sums, "float", first)
-                kernels.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
+            for first in range(0, self.columns, step):
+                there, used = f.at(sums, "float", first), kernels.of_columns(self.columns - first)
+                used.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)
 

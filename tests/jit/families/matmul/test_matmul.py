@@ -210,7 +210,7 @@ def test_two_threads_get_about_half_each_from_16_rows_on() -> None:
             assert n >= 12 or n % 2 == 0
 
 
-@pytest.mark.parametrize("n", [3, 20, 40, 64, 71, 100, 124, 128])
+@pytest.mark.parametrize("n", [3, 8, 20, 24, 40, 64, 71, 72, 100, 124, 128])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules_and_targets_give_the_same_bits(schedule: str, n: int) -> None:
     spec = dense(M, n, 40, "bias relu")
@@ -228,15 +228,15 @@ def test_schedules_and_targets_give_the_same_bits(schedule: str, n: int) -> None
 @pytest.mark.parametrize(
     ("n", "k", "tiles"),
     [
-        (48, 96, ["8x3"]), (40, 400, ["8x3"]),
+        (48, 96, ["8x3"]), (40, 400, ["8x3_half"]), (41, 400, ["8x3"]), (72, 64, ["6x4", "12x1_half"]),
         (80, 64, ["6x4", "12x1"]), (96, 64, ["6x4", "12x2"]), (64, 64, ["6x4"]),
     ],
 )  # fmt: skip
 def test_the_last_columns_have_taller_row_tiles(n: int, k: int, tiles: list[str]) -> None:
-    """Registers hold as many sums of few columns as of many."""
+    """Registers hold as many sums of few columns as of many; half a vector has half as many lanes."""
     spec, m = dense(M, n, k, "bias relu"), 96
     text, _ = kernel_text(spec, (m,), "x86-64-v4")
-    assert set(re.findall(r"define .*@(?:micro|chunk)\w*_(\d+x\d)_\d\(", text)) == set(tiles)
+    assert set(re.findall(r"define .*@(?:micro|chunk)\w*_(\d+x\d(?:_half)?)_\d\(", text)) == set(tiles)
     buffers, b = arrays(spec, m)
     results = []
     for dims in (None, (m,)):
@@ -246,6 +246,14 @@ def test_the_last_columns_have_taller_row_tiles(n: int, k: int, tiles: list[str]
             results.append(buffers[2].copy())
     assert all(np.array_equal(results[0], other) for other in results)
     np.testing.assert_allclose(results[0], expected(buffers, b, "bias relu"), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "called"), [(8, 1), (16, 1), (24, 2), (33, 3), (40, 3), (64, 2)])
+def test_micro_kernels_of_a_vector_are_called_for_columns_that_there_are(n: int, called: int) -> None:
+    """Panels of 32 columns take two calls, but where their last columns are zeros that only pad them."""
+    text, _ = kernel_text(dense(M, n, 64), (12,), "x86-64-v3", schedule="6x16")
+    assert len(re.findall(r"call void @micro\w*\(", text)) == called
+    assert ("_half" in text) == (0 < n % 16 <= 8)
 
 
 def test_register_tiles_by_target_rows_and_columns() -> None:
