@@ -4,7 +4,8 @@
     python benchmarks/decode.py --tokens                   # the GPT-2
 
 Weights take turns, more of them than the last-level cache holds. The read stream is a kernel of our own
-that only adds up, 16 places at once, over as many bytes in the same kind of pages, in turn with the products.
+that only adds up, 16 places at once, over as many bytes in the same kind of pages, in turn with the products:
+the faster of one that asks for lines ahead and one that does not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import torch.nn.functional as F
 from kernels import aligned, in_turn, linear_spec, medians, prepare, random
 from measure import Figure, interleaved, median, ratio
 from peers import export_onnx, is_installed, onnxruntime_session, openvino_request
-from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel, _map
 from shapevm.jit.families.matmul.matmul import pack_panels
@@ -35,6 +35,7 @@ from shapevm.jit.llvm.target import find_target, host_target, target_machine
 from shapevm.jit.object.link import Object
 
 import shapevm
+from shapevm.kernel_store import open_store
 
 WEIGHTS = [(768, 768), (768, 3072), (3072, 768), (768, 50257)]  # (K, N) of GPT-2
 ROWS = (1, 4, 8, 16)
@@ -59,8 +60,8 @@ def pages(n_bytes: int, huge: bool) -> np.ndarray:
     return found
 
 
-def read_stream(memory: np.ndarray) -> Run:
-    """Return a loop that adds up all of `memory`, at GEMV_PANELS places at once."""
+def read_stream(memory: np.ndarray, asks: bool = True) -> Run:
+    """Return a loop that adds up all of `memory`, at GEMV_PANELS places at once; `asks`: for lines ahead."""
     type, lanes, bytes_ahead = "<16 x float>", 16, 2048
     n = memory.nbytes // 4 // GEMV_PANELS // lanes * lanes
     f = Function("kernel", [("ptr", "x"), ("ptr", "sums")])
@@ -69,8 +70,9 @@ def read_stream(memory: np.ndarray) -> Run:
         sums = []
         for i, total in enumerate(loop.carried):
             place = f.at(f.params[0], "float", f.add(loop.index, i * n))
-            ahead = f.op("ptr", f"getelementptr i8, ptr {place.name}, i64 {bytes_ahead}")
-            f.do(f"call void @llvm.prefetch.p0(ptr {ahead.name}, i32 0, i32 3, i32 1)")
+            if asks:
+                ahead = f.op("ptr", f"getelementptr i8, ptr {place.name}, i64 {bytes_ahead}")
+                f.do(f"call void @llvm.prefetch.p0(ptr {ahead.name}, i32 0, i32 3, i32 1)")
             sums.append(f.op(type, f"fadd {type} {total.name}, {f.load(type, place, align=64).name}"))
         loop.next(*sums)
     for i, total in enumerate(loop.results):
@@ -106,7 +108,7 @@ def ours(k: int, n: int, m: int, panels: np.ndarray, dtype: str, huge: bool) -> 
     spec = linear_spec(k, n, "")
     buffers = list(spec.buffers)
     buffers[1] = dataclasses.replace(buffers[1], dtype=dtype)
-    kernel = Kernel(compile_kernel(dataclasses.replace(spec, buffers=tuple(buffers)), (m,)))
+    kernel = Kernel(open_store(is_host=True).object(dataclasses.replace(spec, buffers=tuple(buffers)), (m,)))
     x, out, bias, sets = random(m, k), random(m, n), random(n), weight_sets(panels, huge)
     return in_turn([prepare(kernel, [x, w, out, bias], (m,)) for w in sets]), len(sets) * panels.nbytes
 
@@ -121,15 +123,19 @@ def eager(k: int, n: int, m: int, weight: np.ndarray) -> tuple[Run, int]:
 
 def product_rows(huge: bool, rounds: int) -> Iterator[tuple[int, int, int, list[float]]]:
     """Yield (K, N, M, GB/s of the read stream, of f32 and bf16 weights, of PyTorch)."""
-    stream = read_stream(pages(WORKING_SET, huge))
+    memory = pages(WORKING_SET, huge)
+    streams: list[tuple[Run, int]] = [(read_stream(memory, asks), WORKING_SET) for asks in (True, False)]
     for k, n in WEIGHTS:
         weight = np.random.default_rng(0).standard_normal((k, n), np.float32) * np.float32(0.02)
         wide, narrow = pack_panels(weight), pack_panels(f32_to_bf16(weight))
         for m in ROWS:
-            runs = [(stream, WORKING_SET), ours(k, n, m, wide, "f32", huge)]
-            runs += [ours(k, n, m, narrow, "bf16", huge), eager(k, n, m, weight)]
+            runs = [*streams, ours(k, n, m, wide, "f32", huge), ours(k, n, m, narrow, "bf16", huge)]
+            runs.append(eager(k, n, m, weight))
             times = medians([run for run, _ in runs], rounds)  # type: ignore[misc]
-            yield k, n, m, [n_bytes / time / 1e9 for (_, n_bytes), time in zip(runs, times, strict=True)]
+            asked, unasked, *speeds = (
+                n_bytes / time / 1e9 for (_, n_bytes), time in zip(runs, times, strict=True)
+            )
+            yield k, n, m, [max(asked, unasked), *speeds]
 
 
 def products(huge: bool = True, rounds: int = 5) -> list[Figure]:

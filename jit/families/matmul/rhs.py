@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...llvm.function import Function, Int, Value
-from ...llvm.prefetch import prefetch, unread
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES
 from .epilogue import RowTile
@@ -57,8 +56,6 @@ class Panels:
     def copy(self, panels: Value, columns: Int | None, to: Value, steps: Int | None = None) -> Value:
         """Copy a tile's panels, or `steps` steps of them, to `to` in f32, `width` columns a row; return
         where.
-
-        As many steps behind them are asked for.
         """
         f, problem = self.f, self.problem
         kind, n_panels = problem.arithmetic, problem.width // PANEL
@@ -69,8 +66,6 @@ class Panels:
             row = f.at(to, "float", f.mul(k.index, problem.width))
             for at in range(0, n_panels * PANEL, PANEL):
                 place = f.add(f.mul(problem.k, at), f.mul(k.index, PANEL))
-                if steps is not None:
-                    prefetch(f, unread(f, panels, f.add(place, f.mul(steps, PANEL)), kind.element), 2)
                 there = f.at(panels, kind.element, place)
                 for i, wide in enumerate(kind.row(f, there, range(0, PANEL, LANES))):
                     f.store(wide, f.at(row, "float", at + LANES * i), align=4)

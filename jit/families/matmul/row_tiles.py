@@ -64,7 +64,7 @@ class Ahead:
 
     `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by
     side a core foresees no more than the rest of each. `is_only`: there are no other columns of B, and the
-    first row tile reads its rows from memory.
+    first row tile reads its rows from memory. `is_copied`: row tiles, several, read a copy of B.
     """
 
     first: Value
@@ -72,6 +72,7 @@ class Ahead:
     apart: Int = 0
     is_new: Value | bool = False
     is_only: bool = False
+    is_copied: bool = False
 
 
 def is_chunked(k: Int) -> bool:
@@ -230,12 +231,15 @@ class RowTiles:
         here = f.at(b, kernels.element, f.mul(begin, PANEL))
         steps = f.mul(strides.k, strides.taps.n if self.pieces.taps else 1)
         first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
-        ahead = Ahead(first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0)
+        ahead: Ahead | None = Ahead(
+            first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0
+        )
         adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.arithmetic)
         if copy is not None:
             strides = replace(strides, ldb=self.width, b_panel=0)
             adding = MicroKernels(f, "copied", strides, kernels.vectors, Into.ADDED)
             here = copy(here, strides.k)
+            ahead = None if self.is_tall else self._behind_copy(first)
 
         def done(begin: Int, count: Int, at: Value) -> None:
             with f.when(is_last):
@@ -245,7 +249,13 @@ class RowTiles:
             with f.when(is_last):
                 finish.soon(begin, count)
 
-        self._each(adding, left_rows, here, rows, sums, None if copy else ahead, Finish(done, soon))
+        self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
+
+    def _behind_copy(self, first: Value) -> Ahead:
+        """Return what comes next where a chunk's copy in f32 is read: narrow elements, counted as f32."""
+        f, item = self.f, self.arithmetic.bytes
+        apart = f.udiv(f.mul(self.k, PANEL * item), F32.bytes) if self.width > PANEL else 0
+        return Ahead(first, self.chunk * PANEL * item // F32.bytes, apart, is_copied=True)
 
     def _n_chunks(self) -> int:
         """Return the chunks of a row."""
@@ -429,7 +439,7 @@ class RowTiles:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
         elif ahead is None:
             self._multiply_rows(kernels, count, a, b, sums, near=False)
-        elif self.arithmetic.is_widened or self.is_tall:
+        elif kernels.arithmetic.is_widened or self.is_tall:
             alone()
         else:
             *fewer, dense = self._spread()
@@ -438,7 +448,8 @@ class RowTiles:
                 is_low = f.is_less(rows, self._enough(lines))
                 choice = partial(f.either, is_low, choice, partial(spread, lines))
             is_lone = f.is_less(self.m if isinstance(self.m, int) else rows, self.most + 1)
-            f.either(f.is_less(number, 1) if ahead.is_only else is_lone, alone, choice)
+            is_first = f.is_less(number, 1) if ahead.is_only else is_lone
+            f.either(False if ahead.is_copied else is_first, alone, choice)
 
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
         near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
