@@ -28,7 +28,8 @@ sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("examples
 
 ROUNDS = 1 if SHORT else 3
 COLD, WARM = "at most 1.5x", "at most 1.1x"
-BACKENDS = ("shapevm", "aot_eager", "eager")  # of torch.compile; aot_eager: PyTorch's share of shapevm's work
+#: Of torch.compile. aot_eager: PyTorch's share of shapevm's work; inductor: PyTorch's own compiler.
+BACKENDS = ("shapevm", "aot_eager", "eager", "inductor")
 COMPILED = ("cold", "warm")  # the kernel cache's state
 
 
@@ -126,6 +127,7 @@ def child(name: str, contestant: str, cache: Path) -> dict[str, float]:
     environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is not compiled by each process
     environment["PYTHONPYCACHEPREFIX"] = str(cache.parent / "bytecode")
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
