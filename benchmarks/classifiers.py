@@ -1,4 +1,7 @@
-"""torchvision's classifiers on one image, one core, beside other runtimes."""
+"""torchvision's classifiers on one image of two sizes, one core, beside other runtimes.
+
+`--short`: the second size alone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from measure import Figure, interleaved, median, ratio
+from measure import SHORT, Figure, interleaved, median, ratio
 from peers import Item, Runner, check, contestants, missing
 from vision import ROUNDS, make, vision
 
@@ -19,25 +22,28 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "regnet_y_400mf": {}, "resnet18": {}, "shufflenet_v2_x1_0": {}, "squeezenet1_1": {}, "vgg11": {},
 }  # fmt: skip
 SIDE = 224
+SIDES = (160,) if SHORT else (SIDE, 160)
 
 
-def classifiers() -> list[Figure]:
-    """Each classifier on one image of 224 x 224, against the best of the other runtimes."""
+def classifiers(side: int) -> list[Figure]:
+    """Each classifier on one image of `side` x `side`, against the best of the other runtimes."""
     found, gains = [], []
     for name, options in CLASSIFIERS.items():
-        model, item = make(name, **options), {"x": torch.randn(1, 3, SIDE, SIDE)}
+        model, item = make(name, **options), {"x": torch.randn(1, 3, side, side)}
         exe = shapevm.compile(model, (item["x"],), strategy="jit")
         with contestants(model, exe, item, None, cold=True) as runners:
             runners["shapevm"] = lambda item, exe=exe: exe(item["x"])
             runners["eager"] = lambda item, model=model: model(item["x"])
             check(runners, item)
-            figure, gain = against_the_best(name, runners, item)
+            label = f"{name} at {side} x {side}"
+            figure, gain = against_the_best(label, runners, item)
         found.append(figure)
         gains.append(gain)
     mean = math.exp(sum(map(math.log, gains)) / len(gains))
+    text = f"{mean:.2f}x; {min(gains):.2f}x"
     return [
         *found,
-        Figure("classifiers: geometric mean; least", f"{mean:.2f}x; {min(gains):.2f}x", "1.35x; 1.05x"),
+        Figure(f"classifiers at {side} x {side}: geometric mean; least", text, "1.35x; 1.05x"),
     ]
 
 
@@ -60,4 +66,4 @@ def figures() -> list[Figure]:
     with torch.inference_mode():
         if not vision.is_installed():
             return [Figure("the classifiers", "torchvision is not installed")]
-        return [*classifiers(), *missing()]
+        return [*(figure for side in SIDES for figure in classifiers(side)), *missing()]

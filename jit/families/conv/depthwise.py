@@ -38,7 +38,7 @@ from .spec import Conv
 PIXELS = 7  # at a time, of a line of unknown length
 MAX_PIXELS = 8  # at a time; half as many where vector registers are short of room
 LINES = 4  # of outputs in a tile
-STRIP_BYTES = 12 * 1024  # of weights: a quarter of a first-level cache
+STRIP_BYTES = 24 * 1024  # of weights and of the lines that a block reads: they stay in the first-level cache
 MAX_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
 NAME = "pixels"  # of the one schedule
 IMAGE_DTYPES = ("f32", "u8")
@@ -145,9 +145,12 @@ class _Depthwise:
 
     @property
     def strip(self) -> int:
-        """The channels that are done before others: their weights stay in the first-level cache."""
-        taps = self.window.kernel[0] * self.window.kernel[1] * self.group
-        return max(STRIP_BYTES // (4 * taps) // LANES, 1) * LANES
+        """The channels that are done before others: what blocks of a tile's lines read again stays near."""
+        kernel, window = self.window.kernel, self.window
+        lines = (LINES - 1) * window.stride[0] + (kernel[0] - 1) * window.dilation[0] + 1
+        image = lines * self.columns(self.pixels) * DTYPES[self.image.dtype].bytes
+        of_channel = 4 * kernel[0] * kernel[1] * self.group + image
+        return max(STRIP_BYTES // of_channel // LANES, 1) * LANES
 
     def columns(self, pixels: int) -> int:
         """Return how many columns of the image `pixels` outputs side by side see."""
