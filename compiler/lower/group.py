@@ -7,7 +7,7 @@ each at the places at which those behind it need it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...jit.spec import Index
@@ -46,7 +46,7 @@ class Group:
         """Compute `node` at `access`; a reduce, concat or contraction gives the group its loops."""
         kind = OPS[node.op].kind
         if kind == "reduce":
-            make_row(node, self)
+            make_row(node, self, access)
         if kind == "concat":
             self.cuts[access[node.attrs["axis"]].along] = part_sizes(node)
         if kind in CONTRACTIONS:
@@ -155,14 +155,26 @@ def _can_reduce(node: Node, group: Group, access: Access) -> bool:
     if group.contraction is not None or group.cuts:
         return False
     *outer, length = shape_of(node.arg(0))
-    n = len(group.domain)
-    same_outer = all(is_loop(index, i) for i, index in enumerate(access[:-1]))
-    if not same_outer or not all(equal(a, b) for a, b in zip(outer, group.domain, strict=False)):
-        return False
-    if len(outer) == n:
-        return not group.row
-    free = group.domain[-1:] == [1] and not group.row
-    return len(outer) == n - 1 and (free or equal(group.domain[-1], length))
+    if _takes_last_loop(outer, group, access):
+        return group.domain[-1] == 1 and not group.row or equal(group.domain[-1], length)
+    return not group.row and _runs_over(outer, group, access)
+
+
+def _takes_last_loop(outer: Sequence[DimExpr], group: Group, access: Access) -> bool:
+    """Whether the row of a reduce over `outer` axes at `access` would be the group's last loop."""
+    return len(outer) == len(group.domain) - 1 and all(
+        is_loop(index, i) and equal(outer[i], group.domain[i]) for i, index in enumerate(access[:-1])
+    )
+
+
+def _runs_over(outer: Sequence[DimExpr], group: Group, access: Access) -> bool:
+    """Whether `outer` axes at `access` are all loops of the group in turn, those of size 1 apart."""
+    axes = [(index, size) for index, size in zip(access, outer, strict=False) if size != 1]
+    left = [i for i, size in enumerate(group.domain) if size != 1]
+    return len(axes) == len(left) and all(
+        is_loop(index, i) and equal(size, group.domain[i])
+        for (index, size), i in zip(axes, left, strict=True)
+    )
 
 
 def _can_contract(node: Node, group: Group, access: Access) -> bool:
@@ -193,13 +205,13 @@ def _can_cut(node: Node, group: Group, access: Access) -> bool:
     return len(known) == len(sizes) and all(equal(a, b) for a, b in zip(known, sizes, strict=True))
 
 
-def make_row(node: Node, group: Group) -> None:
-    """Give the group the row loop of the reduce that joins."""
+def make_row(node: Node, group: Group, access: Access) -> None:
+    """Give the group the row loop of the reduce that joins at `access`."""
     *outer, length = shape_of(node.arg(0))
-    if len(outer) == len(group.domain):
-        group.domain.append(length)
-    else:
+    if _takes_last_loop(outer, group, access):
         group.domain[-1] = length
+    else:
+        group.domain.append(length)
     group.row = True
 
 

@@ -28,6 +28,7 @@ from .read_planes import read_planes
 from .round_products import round_products
 from .simplify_convs import simplify_convs
 from .skip_zeros import skip_zeros
+from .sum_products import sum_products
 from .update_in_place import find_updates, update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
@@ -43,6 +44,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (read_planes, "core"),  # convolutions of bytes have channels last, and nothing simpler is left
     (quantise_weights, "core"),  # weights are constants as products read them
     (round_products, "core"),  # what is still f32 by f32 stays no integers
+    (sum_products, "core"),  # weights are constants as products read them: what is left is given by the call
     (cse, "core"),  # folded: equal constants are equal nodes
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
