@@ -201,18 +201,19 @@ def import_source(
     check_sizes(graph, options.sizes)
     check_buckets(graph, options.buckets)
     for each in (graph, *source.others):
-        each.rounding = rounding_of(options)
+        each.rounding = rounding_of(options, each)
         each.accurate = options.accurate
     graph.rounding.activations = source.activations
     return graph
 
 
-def rounding_of(options: Options) -> Rounding:
-    """Return what is to be rounded."""
+def rounding_of(options: Options, graph: Graph) -> Rounding:
+    """Return what is to be rounded; what the frontend noted of `graph`'s weights stays."""
     from .jit.llvm.target import host_target
 
     names = [name or settings.target or host_target() for name in options.targets]
-    return Rounding(options.weights, options.max_error, targets=names, precision=options.precision)
+    noted = dict(graph.rounding.weights)
+    return Rounding(options.weights, options.max_error, noted, targets=names, precision=options.precision)
 
 
 def import_model(

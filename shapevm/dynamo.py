@@ -333,7 +333,7 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 def _executable(graph: Any, options: BackendOptions) -> Executable:
     store = open_store(options.targets[0])
-    graph.rounding = rounding_of(options)
+    graph.rounding = rounding_of(options, graph)
     graph.accurate = options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):
         run_passes(graph)

@@ -74,6 +74,14 @@ def uniform(x: Value) -> Number | None:
     return node.attrs["value"] if node.op == "full" else uniform(node.arg(0))
 
 
+def name_of_constant(x: Value) -> str:
+    """Return the name of the constant that `x` is made of, "" where it is made of none."""
+    node = x.node
+    while node is not None and node.op != "constant":
+        node = node.arg(0).node if node.args else None
+    return "" if node is None else str(node.attrs["name"])
+
+
 def convert_number(value: Number, dtype: str) -> Number:
     """Return `value` as the Python type that holds a `dtype`, negative ones of u8 as PyTorch wraps them; size
     expressions stay."""

@@ -6,7 +6,7 @@ largest constant that they are made of (a table that is normalised and projected
 Other nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself
 never folds; it is looked through where something no larger is computed from it. A weight in
 f16, bf16 or i8 that products and convolutions take in f32 folds as well: panels of products are narrow again
-(`compiler.lower.weights`).
+(`compiler.lower.weights`). So does one in f32 that is rounded to f16 or bf16 for them, as under autocast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...jit.evaluation import from_memory
+from ...jit.evaluation import from_memory, to_memory
 from ...vm.program import NUMPY_DTYPES
 from ..ir.dims import symbols_of
 from ..ir.graph import Builder, Graph, Node, Value
@@ -54,7 +54,7 @@ def _folded(builder: Builder, node: Node) -> Value | None:
     type = node.result.type
     if not isinstance(type, TensorType) or not node.args or not _may_fold(node, type):
         return None
-    array = _computed(node) if not _is_widened(node) else _widened(node)
+    array = _converted(node) if _is_converted(node) else _computed(node)
     if array is None:
         return None
     array = np.asarray(array, NUMPY_DTYPES[type.dtype])  # of a move a view: packing or writing copies it
@@ -66,7 +66,7 @@ def _may_fold(node: Node, type: TensorType) -> bool:
         return True
     kind = OPS[node.op].kind
     is_small = kind in COMPUTES and n_elements(type) <= SMALL
-    return kind == "reduce" or is_small or _is_of_weights(node, type) or _is_widened(node)
+    return kind == "reduce" or is_small or _is_of_weights(node, type) or _is_converted(node)
 
 
 def _is_of_weights(node: Node, type: TensorType) -> bool:
@@ -76,6 +76,11 @@ def _is_of_weights(node: Node, type: TensorType) -> bool:
     constants = [arg.tensor for arg in node.present if arg.node is not None and arg.node.op == "constant"]
     sizes = [n_elements(each) for each in constants if each.dtype == "f32"]
     return bool(sizes) and n_elements(type) <= max(sizes)
+
+
+def _is_converted(node: Node) -> bool:
+    """Return True where `node` converts a weight of products and convolutions."""
+    return _is_widened(node) or _is_narrowed(node)
 
 
 def _is_widened(node: Node) -> bool:
@@ -99,10 +104,31 @@ def _is_weight(value: Value) -> bool:
     )
 
 
-def _widened(node: Node) -> np.ndarray:
-    """Return a constant of NARROW as f32."""
+def _is_narrowed(node: Node) -> bool:
+    """Return True where `node` rounds a constant in f32 to HALF, and only what products and convolutions take
+    is made of it."""
+    if node.op != "cast" or node.result.tensor.dtype not in HALF:
+        return False
     (arg,) = node.present
-    return np.asarray(from_memory(_constant(arg), arg.tensor.dtype))
+    is_constant = arg.node is not None and arg.node.op == "constant" and arg.tensor.dtype == "f32"
+    return is_constant and len(arg.tensor.shape) >= 2 and _is_widened_only(node.result)
+
+
+def _is_widened_only(value: Value) -> bool:
+    """Return True where `value`, perhaps moved, is only ever cast to f32 as a weight."""
+    return bool(value.users) and all(
+        user.result.tensor.dtype == "f32" and _is_weight(user.result)
+        if user.op == "cast"
+        else user.op in MOVES and _is_widened_only(user.result)
+        for user in value.users
+    )
+
+
+def _converted(node: Node) -> np.ndarray:
+    """Return a constant of NARROW in f32, or one in f32 in HALF."""
+    (arg,) = node.present
+    wide = from_memory(_constant(arg), arg.tensor.dtype)
+    return np.asarray(to_memory(wide, node.result.tensor.dtype))
 
 
 def n_elements(type: TensorType) -> float:

@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...jit.evaluation import from_memory
+from ...jit.evaluation import from_memory, round_values
 from ...jit.families.matmul.grouped import NIBBLE, SIZES, dtype_for
 from ..ir.dims import equal
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.rounding import RoundedWeight
 from ..lower.packing import has_depthwise_kernel
 from ..lower.specs import window_of
+from ..lower.weights import held as held_in
 from ..ops import build as B
 from ..ops.integer_conv import Image, integer_conv
 from ..ops.integer_product import as_u8, integer_product, is_short_enough
@@ -146,13 +147,18 @@ class Weight:
         """Return the scale of each column of a matrix in f32, None where a column has several."""
         if self.scale.shape[0] != 1 or not np.isfinite(self.scale).all():
             return None
-        scale = self.scale.reshape(-1).astype(np.float32)
-        return np.ascontiguousarray(np.broadcast_to(scale, (self.q.shape[1],)))
+        return of_columns(self.scale, self.q.shape[1]).astype(np.float32)
+
+
+def of_columns(factors: np.ndarray, n: int) -> np.ndarray:
+    """Return what each of `n` columns has of the factors [1, blocks] of as many blocks of columns."""
+    spread: np.ndarray = repeated(factors, (1, n)).reshape(-1)
+    return spread
 
 
 Bytes = tuple[Value, Value, "Value | None"]  # q, scale and zero point of rows
 MOVES = ("permute", "reshape")
-BITS = {"int4": 4, "int8": 8}  # of an element, by how it is held
+BITS = {"int4": 4, "int8": 8, "bf16": 16}  # of an element, by how it is held
 TOO_WIDE = "an integer without its zero point needs more than eight bits"
 TOO_LONG = "sums of so many products of bytes may not fit in 32 bits"
 HALF = ("f16", "bf16")
@@ -178,18 +184,19 @@ def _matmul(b: Builder, node: Node) -> Value | None:
 def _product(b: Builder, node: Node, weight: Weight) -> Value:
     """The product of a `matmul` or `linear` with a weight [K, N], computed in f32 and rounded to the node's
     dtype at last."""
-    dtype = B.dtype_of(node.result)
-    result = _sums(b, node, weight)
+    dtype, x = B.dtype_of(node.result), node.arg(0)
+    shape = B.shape_of(x)
+    rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
+    result = B.reshape(b, _sums(b, node, rows, weight), (*shape[:-1], weight.q.shape[1]))
     bias = node.args[2] if len(node.args) > 2 else None
     if bias is not None:
         result = B.pointwise(b, "add", result, B.cast_to(b, bias, "f32"))
     return B.cast_to(b, result, dtype)
 
 
-def _sums(b: Builder, node: Node, weight: Weight) -> Value:
-    """The product in f32: by the weight's integers where each column, or each group of its rows, has one
-    scale."""
-    x = node.arg(0)
+def _sums(b: Builder, node: Node, x: Value, weight: Weight) -> Value:
+    """The product of x [.., M, K] in f32: by the weight's integers where each column, or each group of its
+    rows, has one scale."""
 
     def by(array: np.ndarray) -> Value:
         wide = B.cast_to(b, x, "f32")
@@ -199,7 +206,7 @@ def _sums(b: Builder, node: Node, weight: Weight) -> Value:
 
     scales, found = weight.scales_of_columns(), _bytes_of(b, x)
     if scales is None:
-        return _sums_of_groups(b, node, weight, found) or by(weight.values())
+        return _sums_of_groups(b, node, x, weight, found) or by(weight.values())
     whole = weight.bytes()
     moved = weight.shifted() if whole is None else (whole, None)
     zeros = None if moved is None else moved[1]
@@ -214,16 +221,16 @@ def _sums(b: Builder, node: Node, weight: Weight) -> Value:
         _note(b, node, weight, "u8 x int8")
         result = _of_bytes(b, found, moved[0], weight.name)
     if zeros is not None:
-        taken = b.constant(zeros.reshape(-1), "f32", f"{weight.name}.zeros")
+        taken = b.constant(of_columns(zeros, weight.q.shape[1]), "f32", f"{weight.name}.zeros")
         result = B.pointwise(b, "sub", result, B.pointwise(b, "mul", _sum_of_groups(b, x, 1), taken))
     if (scales == 1).all():
         return result
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
 
 
-def _sums_of_groups(b: Builder, node: Node, weight: Weight, found: Bytes | None) -> Value | None:
+def _sums_of_groups(b: Builder, node: Node, x: Value, weight: Weight, found: Bytes | None) -> Value | None:
     """The product in f32 with a weight whose groups of rows have scales; None where no kernel reads these."""
-    x, name, groups = node.arg(0), weight.name, weight.groups()
+    name, groups = weight.name, weight.groups()
     if isinstance(groups, str):
         _note(b, node, weight, "f32", groups)
         return None
@@ -236,10 +243,8 @@ def _sums_of_groups(b: Builder, node: Node, weight: Weight, found: Bytes | None)
         result = of_bytes_in_groups(b, *found, name, integers, scales)
     if offsets is None:
         return result
-    sums, shape = _sum_of_groups(b, x, len(scales)), B.shape_of(result)
-    rows = sums if len(shape) > 1 else B.reshape(b, sums, (1, len(scales)))
-    taken = b.one("matmul", rows, b.constant(offsets, "f32", f"{name}.zeros"))
-    return B.pointwise(b, "sub", result, B.reshape(b, taken, shape))
+    taken = b.one("matmul", _sum_of_groups(b, x, len(scales)), b.constant(offsets, "f32", f"{name}.zeros"))
+    return B.pointwise(b, "sub", result, taken)
 
 
 def _sum_of_groups(b: Builder, x: Value, count: int) -> Value:
@@ -275,7 +280,7 @@ def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> N
         reason = f"{what}: no kernel reads {scheme} as it is, since {why}; it is held in {held}"
         _LOG.warning("%s", reason)
     bits = next((n for name, n in BITS.items() if name in held.removeprefix("u8 x ")), 32)
-    n_bytes = weight.q.size * bits // 8 + (0 if held == "f32" else 4 * weight.scale.size)
+    n_bytes = weight.q.size * bits // 8 + (4 * weight.scale.size if "int" in held else 0)
     b.graph.rounding.weights[weight.name] = RoundedWeight(weight.name, shape, held, n_bytes, 0.0, reason)
 
 
@@ -302,7 +307,7 @@ def of_bytes_in_groups(
 def _bytes_of(b: Builder, x: Value) -> Bytes | None:
     """Return the bytes, the scale and the zero point of a dequantised tensor whose rows have one each; else
     None."""
-    if x.tensor.dtype not in FLOATS or x.tensor.rank < 2:
+    if x.tensor.dtype not in FLOATS or not x.tensor.rank:
         return None
     if x.node is not None and x.node.op == "reshape":
         return _of_rows(b, x, _bytes_of(b, x.node.arg(0)))
@@ -385,7 +390,7 @@ def _conv(b: Builder, node: Node) -> Value | None:
         return None
     array, name = found
     if weight is not None:
-        _note(b, node, weight, "f32", exact)
+        _note(b, node, weight, "bf16" if held_in(array, "f32")[1] == "bf16" else "f32", exact)
     return b.one("conv", node.arg(0), b.constant(array, "f32", name), **node.attrs)
 
 
@@ -406,7 +411,7 @@ def _conv_of_bytes(b: Builder, node: Node) -> Value | str:
     result = integer_conv(b, image, integers, weight.name, node.attrs, is_narrow)
     if result is None:
         return "no convolution of bytes has such a window"
-    _note(b, node, weight, "u8 x int8")
+    _note(b, node, weight, "u8 x f32" if is_narrow else "u8 x int8")
     factor = B.pointwise(b, "mul", b.constant(scales, "f32", f"{weight.name}.scale"), scale)
     return B.pointwise(b, "mul", result, factor)
 
@@ -457,6 +462,8 @@ def _quantised(value: Value) -> Weight | None:
         shape = [int(size) for size in B.shape_of(value) if isinstance(size, int)]
         return None if weight is None or len(shape) != 2 else weight.reshaped(shape)
     parts = quantised(value)
+    if parts is None and _is_widened(value):
+        return _quantised(node.arg(0))
     if parts is None or (parts.scale is None and B.dtype_of(parts.q) != "i8"):
         return None
     q = _constant(parts.q)
@@ -464,18 +471,27 @@ def _quantised(value: Value) -> Weight | None:
     zero = None if parts.zero is None else _constant(parts.zero)
     if q is None or scale is None or (zero is None and parts.zero is not None):
         return None
-    return Weight(q, scale, zero, _name(parts.q)) if scale.dtype.kind == "f" else None
+    return Weight(q, scale, zero, B.name_of_constant(parts.q)) if scale.dtype.kind == "f" else None
+
+
+def _is_widened(value: Value) -> bool:
+    """Whether a value is one of HALF in f32, as convolutions read those of models in bf16."""
+    node = value.node
+    if node is None or node.op != "cast" or value.tensor.dtype != "f32":
+        return False
+    return node.arg(0).tensor.dtype in HALF
 
 
 def _values(value: Value) -> tuple[np.ndarray, str] | None:
     """Return what a constant quantised tensor, perhaps moved, stands for in f32, and its name; else None."""
     node = value.node
-    if node is not None and node.op in MOVES and (found := _values(node.arg(0))) is not None:
+    is_moved = node is not None and (node.op in MOVES or _is_widened(value))
+    if node is not None and is_moved and (found := _values(node.arg(0))) is not None:
         array, name = found
         is_permuted = node.op == "permute"
         return array.transpose(node.attrs["axes"]) if is_permuted else array.reshape(value.tensor.shape), name
     weight = _quantised(value)
-    return None if weight is None else (weight.values(), weight.name)
+    return None if weight is None else (round_values(weight.values(), value.tensor.dtype), weight.name)
 
 
 def _constant(value: Value) -> np.ndarray | None:
@@ -494,11 +510,3 @@ def _constant(value: Value) -> np.ndarray | None:
     if inner is not None and node.op == "permute":
         return inner.transpose(node.attrs["axes"])
     return inner.reshape(type.shape) if node.op == "reshape" else inner.astype(np.float32)
-
-
-def _name(q: Value) -> str:
-    """Return the name of the constant whose elements are dequantised."""
-    node = q.node
-    while node is not None and node.op != "constant":
-        node = node.arg(0).node if node.args else None
-    return "" if node is None else str(node.attrs["name"])

@@ -15,7 +15,8 @@ from torchao.quantization import (
     MappingType,
     quantize_,
 )
-from torchao.quantization.granularity import PerAxis, PerGroup
+from torchao.quantization.granularity import PerAxis, PerGroup, PerRow, PerTensor
+from torchao.quantization.quantize_.workflows.float8.float8_tensor import Float8Tensor
 
 import shapevm
 from shapevm.inspect import inspection
@@ -160,16 +161,55 @@ class OneLinear(torch.nn.Module):
         return torch.nn.functional.linear(x, self.linear.weight, self.linear.bias)
 
 
-def test_weights_in_float8_are_held_in_f32(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("granularity", [PerRow(), PerTensor()])
+def test_weights_in_float8_are_held_in_f32(
+    granularity: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     torch.manual_seed(0)
     model = OneLinear().eval()
     quantize_(model, Float8WeightOnlyConfig())
-    compiled(model, torch.randn(5, 97))
+    if isinstance(granularity, PerTensor):
+        model.linear.weight = torch.nn.Parameter(
+            Float8Tensor.from_hp(torch.randn(40, 97), granularity=granularity), requires_grad=False
+        )
+    (row,) = weights(compiled(model, torch.randn(5, 97)), tmp_path)
+    scales = "one scale" if isinstance(granularity, PerTensor) else "a scale for each column"
     (line,) = told(caplog)
-    place = r"aten\.\w+\.\w+ at test_schemes\.py:\d+"
     assert re.fullmatch(
-        f"{place}: no kernel reads a weight in float8_e4m3fn as it is; it is held in f32", line
+        r"matmul by 'linear\.parametrizations\.weight\.original0' at test_schemes\.py:\d+: "
+        "no kernel reads a weight in "
+        f"float8_e4m3fn, {scales}, as it is; it is held in f32",
+        line,
     )
+    assert (row["name"], row["reason"]) == ("linear.parametrizations.weight.original0", line)
+    assert (row["shape"], row["format"], row["bytes"], row["error"]) == ([97, 40], "f32", 4 * 97 * 40, 0.0)
+
+
+def test_a_module_of_torch_itself_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    compiled(quantised(Float8WeightOnlyConfig()), torch.randn(5, 96))
+    (line,) = told(caplog)
+    weight = "0.parametrizations.weight.original0"
+    assert line.startswith(f"matmul by {weight!r} of module '0': no kernel reads a weight in float8_e4m3fn")
+
+
+class Widened(torch.nn.Module):
+    """A table in float8 that a program widens and multiplies by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Buffer(torch.randn(7, 96).to(torch.float8_e5m2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply, column by column."""
+        return x * self.table.float().sum(0)
+
+
+def test_float8_without_a_scale(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (row,) = weights(compiled(Widened(), torch.randn(5, 96)), tmp_path)
+    assert (row["name"], row["shape"], row["format"]) == ("table", [7, 96], "f32")
+    assert told(caplog) == [row["reason"]]
+    assert row["reason"].startswith("sum by 'table' at test_schemes.py:")
+    assert "a weight in float8_e5m2, no scale, as it is" in row["reason"]
 
 
 class InFloat8(torch.nn.Module):

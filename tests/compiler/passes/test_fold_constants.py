@@ -3,6 +3,7 @@ import pytest
 from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
 from shapevm.compiler.passes.fold_constants import SMALL, fold_constants
+from shapevm.jit.evaluation import round_values
 
 HEAD = 'graph "g"\n symbol s min=0 multiple_of=1\n input %x: f32[s]\n'
 
@@ -105,3 +106,26 @@ def test_sums_of_a_large_constant_fold():
     (result,) = graph.body.results
     assert result.node.op == "constant"
     np.testing.assert_array_equal(result.node.attrs["array"], array.astype(np.int32).sum(0)[:, None])
+
+
+@pytest.mark.parametrize("is_used_elsewhere", [False, True])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_weights_that_are_rounded_for_products_are_rounded_once(dtype, is_used_elsewhere):
+    """As autocast writes them; a table in bf16 that is read otherwise stays as it is."""
+    graph = Graph("g")
+    builder = Builder(graph)
+    x = graph.input("x", TensorType("f32", (3, 200)))
+    array = np.random.default_rng(0).standard_normal((60, 200)).astype(np.float32)
+    narrow = builder.one("cast", builder.constant(array, "f32", "w"), dtype=dtype)
+    weight = builder.one("cast", builder.one("permute", narrow, axes=(1, 0)), dtype="f32")
+    graph.body.results.append(builder.one("matmul", x, weight))
+    graph.outputs.append("y")
+    if is_used_elsewhere:
+        graph.body.results.append(builder.one("neg", narrow))
+        graph.outputs.append("z")
+    fold_constants(graph)
+    found = graph.body.results[0].node.arg(1).node
+    assert (found.op == "constant") != is_used_elsewhere
+    if not is_used_elsewhere:
+        assert found.attrs["name"] == "w"
+        assert np.array_equal(found.attrs["array"], round_values(array.T, dtype))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import TensorType
+from shapevm.compiler.ops import build as B
 from shapevm.compiler.passes.move_scales import move_scales
 from shapevm.compiler.reference import run
 
@@ -64,8 +65,8 @@ def test_rows_of_a_table_are_taken_before_they_are_dequantised(rewrite) -> None:
 
 
 @pytest.mark.parametrize("is_moved", [True, False])
-@pytest.mark.parametrize("scales", [(1, 1), (1, 6), (4, 1), (4, 3)])
-@pytest.mark.parametrize("zeros", [None, (1, 1), (1, 6), (2, 2)])
+@pytest.mark.parametrize("scales", [(1, 1), (1, 6), (4, 1), (4, 3), (1, 3), (2, 1), (2, 6)])
+@pytest.mark.parametrize("zeros", [None, (1, 1), (1, 6), (2, 2), (1, 3), (2, 1), (4, 6)])
 def test_a_product_keeps_its_value(
     scales: tuple[int, int], zeros: tuple[int, int] | None, is_moved: bool
 ) -> None:
@@ -90,6 +91,47 @@ def test_a_product_keeps_its_value(
     has_one_each = scales[1 if is_moved else 0] == 1
     is_integer = bool((product.arg(1).definition.attrs["array"] % 1 == 0).all())
     assert is_integer == has_one_each
+
+
+WINDOW = {"stride": (1, 1), "dilation": (1, 1), "expansion": (1, 1), "low": (1, 1), "high": (1, 1)}
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+@pytest.mark.parametrize("has_bytes", [False, True])
+@pytest.mark.parametrize("scales", [(1, 1, 1, 1), (8, 1, 1, 1), (4, 1, 1, 1), (8, 1, 3, 3)])
+@pytest.mark.parametrize("zeros", [(8, 1, 1, 1), (4, 1, 1, 1), (1, 1, 3, 3), (8, 1, 3, 3), (8, 4, 3, 3)])
+def test_a_convolution_keeps_its_value(
+    scales: tuple[int, ...], zeros: tuple[int, ...], has_bytes: bool, groups: int
+) -> None:
+    """Scales and zero points of channels, of pairs of channels, and of places of the window."""
+    rng = np.random.default_rng(0)
+    graph = Graph("g")
+    b = Builder(graph)
+    x = given = graph.input("x", TensorType("u8" if has_bytes else "f32", (2, 5, 5, max(groups, 4))))
+    if has_bytes:
+        parts = b.constant(np.full((1, 1, 1, 1), 0.5, np.float32), "f32", ""), B.full(b, 3, "i32", (1,) * 4)
+        x = b.one("dequantize", given, *parts, dtype="f32")
+    channels = max(groups, 4) // groups
+    zeros = (zeros[0], min(zeros[1], channels), *zeros[2:])
+    q = b.constant(rng.integers(-100, 100, (8, channels, 3, 3)).astype(np.int8), "i8", "w")
+    scale = b.constant(rng.random(scales).astype(np.float32), "f32", "")
+    zero = b.constant(rng.integers(-9, 9, zeros).astype(np.int32), "i32", "")
+    weight = b.one("permute", b.one("dequantize", q, scale, zero, dtype="f32"), axes=(2, 3, 1, 0))
+    matrix = B.reshape(b, weight, (9 * channels, 8))
+    graph.body.results.append(b.one("conv", x, matrix, **WINDOW, kernel=(3, 3), groups=groups, planes=False))
+    graph.outputs = ["y"]
+    shape = tuple(map(int, given.tensor.shape))
+    array = rng.integers(0, 255, shape).astype(np.uint8) if has_bytes else rng.standard_normal(shape)
+    expected = evaluated(graph, array if has_bytes else array.astype(np.float32))
+    move_scales(graph)
+    found = evaluated(graph, array if has_bytes else array.astype(np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+    (product,) = (node for node in graph.body.nodes if node.op == "conv")
+    assert product.arg(1).definition.op == "constant"
+    is_of_bytes = has_bytes and scales[2] == 1
+    assert (product.arg(0).tensor.dtype == "u8") == is_of_bytes
+    (row,) = graph.rounding.weights.values()
+    assert bool(row.reason) != is_of_bytes and row.name == "w"
 
 
 def evaluated(graph: Graph, x: np.ndarray) -> np.ndarray:

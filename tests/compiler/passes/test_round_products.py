@@ -238,3 +238,28 @@ def test_a_model_in_bf16_multiplies_bf16_by_itself() -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(shapevm.ArgumentError, match="precision 'tf32' is unknown; known are f32, bf16"):
         shapevm.Options(precision="tf32")
+
+
+class UnderAutocast(nn.Module):
+    """A linear layer in f32 whose operands autocast rounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply bf16."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x)
+
+
+@needs_bf16
+def test_weights_under_autocast_are_rounded_once() -> None:
+    torch.manual_seed(0)
+    model, x = UnderAutocast().eval(), torch.randn(20, 64)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},))
+    assert layouts(exe) == ["pairs"]
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    others = [b for spec in specs if not isinstance(spec, ProductSpec) for b in spec.buffers]
+    assert not [b for b in others if 96 in b.shape]
+    torch.testing.assert_close(exe(x), model(x))
