@@ -15,6 +15,7 @@ import torch
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Graph
 from ..ir.rounding import RoundedWeight
+from ..ops import build as B
 from .dtypes import dtype_name
 
 _LOG = logging.getLogger("shapevm")
@@ -54,9 +55,12 @@ def is_widened(node: torch.fx.Node) -> bool:
     return name_of(node) in CONVERSIONS and bool(_given(node)) and not is_float8(node.meta.get("val"))
 
 
-def note_float8(graph: Graph, node: torch.fx.Node, name: str, source_of: SourceOf) -> None:
-    """Note that the weight `name`, which `node` converts from float8, is held in a wider dtype; the logger is
-    told as well, with the operator that computes with it and the line of that."""
+def note_float8(graph: Graph, node: torch.fx.Node, args: Sequence[Any], source_of: SourceOf) -> None:
+    """Note that a weight which `node` converts from float8 is held in a wider dtype; the logger is told as
+    well, with the operator that computes with it and the line of that. `args`: the node's, in `graph`."""
+    if not is_widened(node):
+        return
+    name = B.name_of_constant(args[0])
     path = _to_reader(node)
     weight, reader = path[-2].meta["val"], path[-1]
     operator = name_of(reader).rpartition(".")[2]

@@ -36,7 +36,7 @@ from .fallback import (
     reads_storage,
     reason_against,
 )
-from .float8 import check_float8, is_float8, is_float8_check, is_widened, note_float8
+from .float8 import check_float8, is_float8, is_float8_check, note_float8
 from .importer import Importer
 from .nodes import node_argument, operator_of
 from .numbers import number_of
@@ -182,8 +182,7 @@ class FxImporter(Importer):
         if is_control(node):
             return import_control(self, node)
         args, kwargs = self._arguments(node)
-        if is_widened(node):
-            note_float8(self.graph, node, B.name_of_constant(args[0]), source_of)
+        note_float8(self.graph, node, args, source_of)
         n_nodes = len(self.builder.block.nodes)
         self.builder.new_sizes = self._new_sizes(found)
         self.builder.n_results = len(found) if isinstance(found, list | tuple) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.graph import Builder, Value
+from ..ir.rounding import RoundedWeight
 from . import build as B
 from .declare import Composite
 from .matmul import product
@@ -64,7 +65,10 @@ def int_mm(b: Builder, x: Value, y: Value) -> Value:
     """x [M, K] in i8 or u8 times y [K, N] in i8, in i32."""
     weight = constant_matrix(y)
     if weight is not None and B.dtype_of(y) == "i8":
-        return integer_product(b, x, *weight)
+        array, name = weight
+        shape = tuple(map(int, array.shape))
+        b.graph.rounding.weights[name] = RoundedWeight(name, shape, "u8 x int8", array.size, 0.0)
+        return integer_product(b, x, array, name)
     return product(b, B.cast_to(b, x, "i32"), B.cast_to(b, y, "i32"))
 
 

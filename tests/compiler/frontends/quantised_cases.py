@@ -101,6 +101,11 @@ class Case:
         return "int8" in self.activation
 
     @property
+    def is_of_bytes(self) -> bool:
+        """Whether kernels multiply bytes: convolutions need integers of a byte without their zero points."""
+        return self.has_bytes and not (self.kind == "conv" and self.form == "int8, channels, zeros")
+
+    @property
     def is_torchao(self) -> bool:
         """Whether torchao writes it; otherwise PT2E does. torchao's static activations have two axes."""
         if self.kind in ("matmul", "conv"):
@@ -180,7 +185,7 @@ def made_weight(case: Case, shape: tuple[int, ...]) -> Weight:
     groups = 1 if case.format.group is None else STEPS // case.format.group
     q = torch.randint(low, high + 1, shape).to(torch.int8)
     scale = 2.0 ** -torch.randint(6, 10, (shape[0], groups)).float()
-    is_exact = case.has_bytes and groups == 1
+    is_exact = case.is_of_bytes and groups == 1
     scale = scale if is_exact else scale * (1 + torch.rand(scale.shape))
     zero = torch.randint(-5, 6, scale.shape)
     return Weight(q, scale, zero if case.format.has_zero else torch.zeros_like(zero))
@@ -291,8 +296,8 @@ class Program(nn.Module):
 
     @property
     def least(self) -> int:
-        """The least number of rows; torchao takes the zero points of no rows for none and fails."""
-        return 1 if self.case.is_torchao and self.case.activation == "dynamic int8" else 0
+        """The least number of rows: torchao fails to quantise no rows."""
+        return 1 if self.case.is_torchao and self.case.has_bytes else 0
 
     @property
     def has_rows(self) -> bool:

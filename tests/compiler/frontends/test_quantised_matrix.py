@@ -107,7 +107,7 @@ def product(case: Case, x: torch.Tensor, weight: Weight) -> tuple[torch.Tensor, 
     zeros = None if weight.zero is None else weight.spread(weight.zero)
     is_whole = weight.scale.shape[1] == 1
     has_zeros = zeros is not None and bool(zeros.any())
-    if case.has_bytes and is_whole and not (has_zeros and case.kind == "conv"):
+    if is_whole and case.is_of_bytes:
         off = multiplied(case, left.abs(), zeros.abs() * scales) if has_zeros else 0
         return wanted, wanted.abs() + off * given.scale
     size = weight.integers().abs() + (zeros.abs() if has_zeros else 0)
@@ -167,9 +167,9 @@ def expected(case: Case) -> set[str]:
 
 
 def conv_kernel(case: Case) -> str:
-    """Return what a convolution multiplies; bytes need integers of a byte without their zero points."""
+    """Return what a convolution multiplies."""
     is_narrow = case.operator == "conv depthwise"
-    if case.has_bytes and case.form != "int8, channels, zeros":
+    if case.is_of_bytes:
         return "u8 x float" if is_narrow else "u8 x i8"
     return "float"
 
