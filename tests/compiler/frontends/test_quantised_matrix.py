@@ -123,6 +123,7 @@ def check(case: Case, program: Program, inputs: tuple[torch.Tensor, ...], found:
         assert torch.equal(found, eager)
         return
     wanted, terms = product(case, inputs[0], program.weight)
+    rounded = wanted.abs()
     if program.bias is not None:
         bias = program.bias.double().reshape(-1, *[1] * (2 if case.kind == "conv" else 0))
         wanted, terms = wanted + bias, terms + bias.abs()
@@ -131,7 +132,7 @@ def check(case: Case, program: Program, inputs: tuple[torch.Tensor, ...], found:
         terms = terms + inputs[1].double().abs()
     after = program.after(wanted, *(inputs[1:] or (None,)))
     precision = 2**-19 if case.kind == "conv" else 2**-21  # Winograd's transforms
-    allowed = precision * terms + rounding * (wanted.abs() + after.abs()) + 1e-30
+    allowed = precision * terms + rounding * (rounded + wanted.abs() + after.abs()) + 1e-30
     assert ((found.double() - after).abs() <= allowed).all()
 
 
