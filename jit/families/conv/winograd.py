@@ -405,7 +405,8 @@ class AtPoints:
         block = plan.chain if plan.chain < plan.chunk else 0
         strides = Strides(plan.channels, plan.width, plan.width, plan.chunk, block=block, is_shared=True)
         name, n_chains = f"point_{into.name.lower()}", plan.n_chains
-        used = self.row_tiles.used_vectors(columns)
+        row_tiles = self.row_tiles.for_columns(columns)
+        used = row_tiles.used_vectors(columns)
         kernels = MicroKernels(f, name, strides, used, into, totals=n_chains)
         with f.loop(0, SIDE) as place:
             point = f.add(f.mul(line, SIDE), place.index)
@@ -415,7 +416,7 @@ class AtPoints:
             sums = f.at(chains, "float", f.mul(point, plan.point_sums))
             panel, number = f.udiv(point, sharing), f.urem(point, sharing)
             ahead = unread(f, after, f.add(f.mul(panel, plan.panel), f.mul(number, part)))
-            self.row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
+            row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
 
     def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> Value:
         """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return where

@@ -143,11 +143,16 @@ class RowTiles:
         is_wide = LANES * self.vectors > PANEL and not self.arithmetic.is_widened
         return is_wide and isinstance(self.m, int)
 
+    def for_columns(self, columns: Int | None) -> RowTiles:
+        """Return the row tiles of a tile of which `columns` count, None: all."""
+        made = copy(self)
+        made.columns = columns if isinstance(columns, int) else self.width
+        return made
+
     def _for_last(self, columns: Int | None) -> RowTiles:
         """Return the row tiles of a tile of `columns`: of more rows where its register tile would hold fewer
         sums."""
-        made = copy(self)
-        made.columns = columns if isinstance(columns, int) else self.width
+        made = self.for_columns(columns)
         rows = LAST_ROWS.get(self.used_vectors(columns)) if self._may_be_last() else None
         if rows is not None:
             made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
