@@ -8,14 +8,13 @@ import numpy as np
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.llvm.dtypes import DTYPES
-from shapevm.jit.llvm.target import TARGETS, find_target, host_target
+from shapevm.jit.llvm.target import TARGETS, runs_here
 from shapevm.jit.math.table import BY_TARGET, OPS, result_dtype
 from shapevm.jit.spec import Nest
 
 from .nests import Body, N, at
 
-HOST_TARGETS = [t for t in TARGETS if find_target(t).triple == find_target(host_target()).triple]
-HOST_TARGETS = HOST_TARGETS[HOST_TARGETS.index(host_target()) :]  # the host's best and those below it
+HOST_TARGETS = [target for target in TARGETS if runs_here(target)]  # best first
 INF, NAN = np.inf, np.nan
 SPECIAL = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, 1 / 3, INF, -INF, NAN, 1e-45, -1e-45, 1e-40, -1e-40,
