@@ -43,8 +43,8 @@ class Job:
 
 @dataclass(frozen=True)
 class TilesJob:
-    """This machine's register tiles are to be measured, in code for `target`, or how it reads streams of
-    weights from memory; the answer's record is that of the choice."""
+    """This machine's register tiles are to be measured, in code for `target`, and how narrow weights are
+    read, or how streams of weights from memory are; the answer's record is that of the choice."""
 
     target: str
     are_streams: bool = False
@@ -76,11 +76,14 @@ def answer(job: Job | TilesJob) -> Answer:
 
 
 def _measure_tiles(job: TilesJob) -> Answer:
-    from .measure import streams, tiles
+    from .measure import narrow, streams, tiles
 
     begin, cpu = perf_counter(), process_time()
-    record = (streams if job.are_streams else tiles).measure(job.target).record()
-    return Answer(record, perf_counter() - begin, process_time() - cpu)
+    if job.are_streams:
+        choice = streams.measure(job.target)
+    else:
+        choice = narrow.measure(job.target).beside(tiles.measure(job.target))
+    return Answer(choice.record(), perf_counter() - begin, process_time() - cpu)
 
 
 def _compile(job: Job) -> Answer:

@@ -209,7 +209,11 @@ class KernelStore:
     @property
     def wants_tiles(self) -> bool:
         """Whether nobody has measured this machine's register tiles, and the measurement can be kept."""
-        return self.is_measured and self.cache is not None and self._remembered(TILES) is None
+        return self.is_measured and self.cache is not None and self.remembered_tiles() is None
+
+    def remembered_tiles(self) -> TileChoice | None:
+        """Return what anybody has measured of this machine's register tiles by now."""
+        return self._remembered(TILES)
 
     def remember_tiles(self, record: bytes) -> None:
         """Keep what was measured of this machine's register tiles for stores that are made from now on."""

@@ -133,10 +133,10 @@ def _tiles(measure: bool) -> Iterator[Finding]:
         store = open_store(is_host=True)
         choice = store.tile_choice
         if measure and store.wants_tiles:
-            from .jit.measure.tiles import measure as measured
+            from .jit.compile_job import TilesJob, answer
 
-            choice = measured(store.target)
-            store.remember_tiles(choice.record())
+            store.remember_tiles(answer(TilesJob(store.target)).record)
+            choice = store.remembered_tiles()
         streams = store.measure_streams() if measure else store.streams
     except (Error, OSError, RuntimeError):
         return  # other findings say what is wrong
@@ -145,11 +145,18 @@ def _tiles(measure: bool) -> Iterator[Finding]:
         why = "not measured on this machine" if settings.measured_tiles else "SHAPEVM_MEASURED_TILES=0"
         yield Finding("machine", "register tiles", f"those of the built-in table ({why})")
         return
-    replaced = ", ".join(f"{tile} for {name} rows" for name, tile in choice.tiles.items())
+    replaced = ", ".join(f"{tile} for {_of_class(name)}" for name, tile in choice.tiles.items())
     yield Finding("machine", "register tiles", replaced or "those of the built-in table, measured")
     for name, of in choice.measured.items():
         others = (f"{tile} {max(of.shares(tile)):.2f}" for tile in of.turns[0] if tile != of.own)
-        yield Finding("machine", f"{name} rows", f"{of.own}; times its time: {', '.join(others)}")
+        yield Finding("machine", _of_class(name), f"{of.own}; times its time: {', '.join(others)}")
+
+
+def _of_class(name: str) -> str:
+    """Return what a name of a choice of tiles stands for."""
+    from .jit.families.matmul.tile_choice import ANY, CLASSES
+
+    return f"{name} rows" if name in (*CLASSES, ANY) else name
 
 
 def _streams(choice: TileChoice | None) -> Iterator[Finding]:

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
-from math import inf
-from time import process_time, thread_time_ns
+from time import process_time
 
 import numpy as np
 
@@ -14,8 +12,9 @@ from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.microkernel import WITHOUT_ASKING
 from ..families.matmul.spec import Matmul
-from ..families.matmul.tile_choice import ASKED, UNASKED, Measured, TileChoice, Turn, choose_streams
+from ..families.matmul.tile_choice import ASKED, UNASKED, Measured, TileChoice, choose_streams
 from ..text import parse_spec
+from .turns import Run, in_sequence, least_times
 
 ROWS = (1, 4)
 WIDTH = 768  # steps and columns
@@ -32,7 +31,6 @@ b_layout="panels"
   b2 f32[n0,{WIDTH}] output
   v0 = acc f32
   v1 = store f32 v0 b2[i0,i1]"""
-Run = Callable[[int], None]  # of products by the weights from a number on
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
@@ -48,7 +46,10 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
         for rows in ROWS
     }
     end = process_time() + seconds
-    turns = [{name: _turn(each, end) for name, each in runs.items()} for _ in range(N_TURNS)]
+    turns = [
+        {name: least_times(each, N_SAMPLES, SAMPLE_WEIGHTS, end) for name, each in runs.items()}
+        for _ in range(N_TURNS)
+    ]
     if process_time() > end:
         return TileChoice()
     return choose_streams({name: Measured(ASKED, [turn[name] for turn in turns]) for name in runs})
@@ -71,21 +72,4 @@ def _run(spec: Matmul, rows: int, target: str, schedule: str | None, weights: li
     kernel = Kernel(compile_kernel(spec, (rows,), target, schedule=schedule))
     a, out = np.full((rows, WIDTH), 0.5, np.float32), np.empty((rows, WIDTH), np.float32)
     each = [kernel.launch([a, weight, out], (rows,)) for weight in weights]
-
-    def run(first: int) -> None:
-        for number in range(first, first + SAMPLE_WEIGHTS):
-            each[number % len(each)]()
-
-    return run
-
-
-def _turn(runs: dict[str, Run], end: float) -> Turn:
-    """Return the least nanoseconds of each, until `end` of the processor's time."""
-    least, first = dict.fromkeys(runs, inf), 0
-    for _ in range(N_SAMPLES):
-        for name, run in runs.items() if process_time() < end else ():
-            start = thread_time_ns()
-            run(first)
-            least[name] = min(least[name], thread_time_ns() - start)
-            first += SAMPLE_WEIGHTS
-    return least
+    return in_sequence(each, SAMPLE_WEIGHTS)

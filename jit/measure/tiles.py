@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import inf
-from time import process_time, thread_time_ns
+from time import process_time
 
 import numpy as np
 
@@ -14,11 +12,12 @@ from ..families.matmul.matmul import choose_schedule, fitting_schedules
 from ..families.matmul.microkernel import fits_registers
 from ..families.matmul.problem import may_use_tiles, unread_sizes
 from ..families.matmul.spec import Matmul
-from ..families.matmul.tile_choice import CLASSES, Measured, TileChoice, Turn, choose
+from ..families.matmul.tile_choice import CLASSES, Measured, TileChoice, choose
 from ..llvm.abi import PARAMS
 from ..llvm.function import Function
 from ..llvm.target import find_target
 from ..text import parse_spec
+from .turns import Run, in_sequence, least_times
 
 SECONDS = 0.3  # of processor time, after which nothing is measured; compiling takes about as much again
 N_TURNS = 3  # each over all classes, so that a slow spell of the machine is no more than a turn
@@ -34,7 +33,6 @@ b_layout="panels"
   b2 f32[n0,{WIDTH}] output
   v0 = acc f32
   v1 = store f32 v0 b2[i0,i1]"""
-Run = Callable[[int], None]  # of products by the weights from a number on
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
@@ -51,7 +49,11 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
         if len(tiles) > 1 and not on_tiles:
             runs[name] = {tile: _run(spec, of.probe, target, tile, weights) for tile in tiles}
     end = process_time() + seconds
-    turns = [{name: _turn(of_class, end) for name, of_class in runs.items()} for _ in range(N_TURNS)]
+    stride = SAMPLE_ROWS // min(of.probe for of in CLASSES.values())
+    turns = [
+        {name: least_times(of_class, N_SAMPLES, stride, end) for name, of_class in runs.items()}
+        for _ in range(N_TURNS)
+    ]
     if process_time() > end:
         return TileChoice()
     own = {name: choose_schedule(f, spec, CLASSES[name].probe) for name in runs}
@@ -66,21 +68,4 @@ def _run(spec: Matmul, rows: int, target: str, tile: str, weights: np.ndarray) -
     kernel = Kernel(compile_kernel(spec, (rows,), target, schedule=tile))
     a, out = np.full((rows, WIDTH), 0.5, np.float32), np.empty((rows, WIDTH), np.float32)
     each = [kernel.launch([a, weight, out], (rows,)) for weight in weights]
-
-    def run(first: int) -> None:
-        for number in range(first, first + max(SAMPLE_ROWS // rows, 1)):
-            each[number % len(each)]()
-
-    return run
-
-
-def _turn(runs: Mapping[str, Run], end: float) -> Turn:
-    """Return the least nanoseconds of each, until `end` of the processor's time."""
-    least, first = dict.fromkeys(runs, inf), 0
-    for _ in range(N_SAMPLES):
-        for tile, run in runs.items() if process_time() < end else ():
-            start = thread_time_ns()
-            run(first)
-            least[tile] = min(least[tile], thread_time_ns() - start)
-            first += SAMPLE_ROWS // min(of.probe for of in CLASSES.values())
-    return least
+    return in_sequence(each, max(SAMPLE_ROWS // rows, 1))

@@ -6,11 +6,20 @@ import time
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.compile_job import Answer, TilesJob
+from shapevm.jit.compile_job import Answer, TilesJob, answer
 from shapevm.jit.compiler import target_for
-from shapevm.jit.families.matmul.tile_choice import ANY, STREAMS, UNASKED, TileChoice, target_of_products
+from shapevm.jit.families.matmul.tile_choice import (
+    ANY,
+    IN_PLACE,
+    NARROW,
+    STREAMS,
+    UNASKED,
+    TileChoice,
+    name_of_weights,
+    target_of_products,
+)
 from shapevm.jit.llvm.target import TARGETS
-from shapevm.jit.measure import streams
+from shapevm.jit.measure import narrow, streams, tiles
 from shapevm.jit.measure.tiles import PROBE
 from shapevm.jit.text import parse_spec
 
@@ -126,10 +135,35 @@ def test_measured_tiles_leave_the_bits(folder):
 def test_the_process_that_compiles_measures():
     process = CompileProcess()
     try:
-        answer = process.run(TilesJob(open_store().target))
+        made = process.run(TilesJob(open_store().target))
     finally:
         process.close()
-    assert TileChoice.parse(answer.record) is not None and answer.cpu_seconds > 0
+    assert TileChoice.parse(made.record) is not None and made.cpu_seconds > 0
+
+
+def test_tiles_and_narrow_weights_are_measured_together(monkeypatch):
+    of_weights = TileChoice({name_of_weights("i8"): IN_PLACE})
+    monkeypatch.setattr(tiles, "measure", lambda target: OTHER)
+    monkeypatch.setattr(narrow, "measure", lambda target: of_weights)
+    found = TileChoice.parse(answer(TilesJob(open_store().target)).record)
+    assert found.tiles == {**OTHER.tiles, **of_weights.tiles}
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8", "int4"])
+def test_narrow_weights_are_read_in_place_where_that_was_measured(folder, weights):
+    model, x = torch.nn.Linear(416, 160), np.random.default_rng(0).random((36, 416), "f")
+    rows, results, schedules = torch.export.Dim("rows", max=64), [], []
+    for is_measured in (False, True):
+        if is_measured:
+            choice = TileChoice({name_of_weights(dtype): IN_PLACE for dtype in NARROW})
+            open_store().remember_tiles(choice.record())
+        given = {"dynamic_shapes": ({0: rows},), "strategy": "jit"}
+        options = shapevm.Options(weights=weights)
+        with shapevm.compile(model, (torch.randn(3, 416),), **given, options=options) as exe:
+            results += [np.asarray(exe(x)).tobytes(), np.asarray(exe.using("generic")(x)).tobytes()]
+            schedules.append({IN_PLACE in entry.schedule for _, entry in exe.stats().entries})
+    assert len(set(results)) == 1
+    assert schedules == [{False}, {True}]
 
 
 def test_the_doctor_shows_it(folder):
@@ -138,9 +172,15 @@ def test_the_doctor_shows_it(folder):
 
     assert "not measured" in told()["register tiles"]
     times = {"6x64": 100.0, "6x16": 90.0}
-    record = {"tiles": {"few": "6x16"}, "measured": {"few": {"own": "6x64", "turns": [times, times]}}}
+    ways = {"own": "copied", "turns": [{"copied": 100.0, "in_place": 80.0}]}
+    few = {"own": "6x64", "turns": [times, times]}
+    record = {
+        "tiles": {"few": "6x16", "i8 weights": "in_place"},
+        "measured": {"few": few, "i8 weights, 12 rows": ways},
+    }
     open_store().remember_tiles(json.dumps(record).encode())
-    assert told()["register tiles"] == "6x16 for few rows"
+    assert told()["register tiles"] == "6x16 for few rows, in_place for i8 weights"
+    assert told()["i8 weights, 12 rows"] == "copied; times its time: in_place 0.80"
     assert told()["few rows"] == "6x64; times its time: 6x16 0.90"
     with shapevm.settings.scope(measured_tiles=False):
         assert "SHAPEVM_MEASURED_TILES=0" in told()["register tiles"]

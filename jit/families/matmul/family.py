@@ -21,7 +21,7 @@ from ..family import BufferAccess, Example, Family, body_accesses
 from .gemv import LEAST_STEPS, MAX_ROWS
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
-from .microkernel import PANEL, WITHOUT_ASKING
+from .microkernel import IN_PLACE_ENDING, PANEL, WITHOUT_ASKING
 from .problem import (
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
@@ -29,10 +29,11 @@ from .problem import (
     grouped_of,
     is_f32_panels,
     unread_sizes,
+    widened_dtype,
 )
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
-from .tile_choice import STREAMS, class_of
+from .tile_choice import IN_PLACE, STREAMS, class_of, name_of_weights
 
 LEAST_ROWS = 14  # so few rows are one row tile, or gemv
 STREAMED_BYTES = 1 << 20  # of a weight that comes from memory
@@ -156,6 +157,8 @@ def all_schedules(spec: Matmul, dims: KernelKey, target: str) -> tuple[str, ...]
     """Return the schedules of a Matmul to tune among."""
     names = schedules(spec, dims, target)
     top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
+    if may_be_in_place(spec, dims, target):
+        return (*names, *(f"{name}{IN_PLACE_ENDING}" for name in names))
     if top is None or top > MAX_ROWS or not may_be_few(spec, dims):
         return names
     return (*names, *(f"{name}{WITHOUT_ASKING}" for name in names))
@@ -183,11 +186,23 @@ def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
 
 def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
     """Return the schedule that was measured fastest: the register tile of weights that are as the measured
-    ones, and whether few rows ask for lines."""
-    tile = _preferred_tile(spec, dims, target, tiles)
+    ones, whether narrow weights are read in place, and whether few rows ask for lines."""
+    name = _preferred_tile(spec, dims, target, tiles) or ""
+    is_measured = tiles.get(name_of_weights(widened_dtype(spec))) == IN_PLACE
+    if is_measured and may_be_in_place(spec, dims, target):
+        name += IN_PLACE_ENDING
     if STREAMS in tiles and may_be_few(spec, dims):
-        return f"{tile or ''}{WITHOUT_ASKING}"
-    return tile
+        name += WITHOUT_ASKING
+    return name or None
+
+
+def may_be_in_place(spec: ProductSpec, dims: KernelKey, target: str) -> bool:
+    """Whether code for `dims` may have several row tiles by which a weight is widened as it is read."""
+    m, n = resolve(spec.product.m, unread_sizes(spec, dims)), spec.product.n
+    top, has_tiles = most(m), find_target(target).extension == "amx" and fits_tiles(spec, m)
+    is_wide = isinstance(n, int) and n > 2 * PANEL
+    is_plain = isinstance(spec, Matmul) and widened_dtype(spec) != "" and not has_tiles
+    return is_plain and is_wide and (top is None or top > LEAST_ROWS)
 
 
 def _preferred_tile(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:

@@ -297,7 +297,8 @@ class GroupedTile:
         def run(emit: Emit) -> None:
             columns.add_up(self.sums, totals, floats, columns.each(a, b, emit))
 
-        is_read = f.is_less(self.rows, most + 1) if columns.groups.is_widened else True
+        n_read = most * self.schedule.tiles_in_place
+        is_read = f.is_less(self.rows, n_read + 1) if columns.groups.is_widened else True
         f.either(is_read, lambda: run(few), lambda: run(many))
         return totals
 

@@ -18,10 +18,10 @@ from . import variants
 from .microkernel import (
     PANEL,
     SCHEDULES,
-    WITHOUT_ASKING,
     default_schedule,
     narrow_schedules,
     schedule_of,
+    tile_of,
 )
 from .problem import (
     GROUPED_LAYOUTS,
@@ -95,12 +95,12 @@ def as_panels(weight: np.ndarray) -> np.ndarray:
 
 def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`;
-    WITHOUT_ASKING alone stands for that of the own tile."""
+    an ending alone stands for that of the own tile."""
     m = resolve(spec.product.m, sizes)
     name = schedule or choose_schedule(f, spec, m)
-    if name == WITHOUT_ASKING:
-        name = choose_schedule(f, spec, m) + WITHOUT_ASKING
-    check_schedule("matmul", name.removesuffix(WITHOUT_ASKING), fitting_schedules(may_use_tiles(f, spec, m)))
+    if not tile_of(name):
+        name = choose_schedule(f, spec, m) + name
+    check_schedule("matmul", tile_of(name), fitting_schedules(may_use_tiles(f, spec, m)))
     check_operands(spec)
     problem = problem_of(f, spec, sizes, schedule_of(name))
     return variants.emit(variants.product_of(f, problem), name)

@@ -21,7 +21,7 @@ from ...llvm.transpose import lower_half, with_zeros
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, tail_mask
 from .arithmetic import F32, VECTOR, Arithmetic
-from .tile_choice import UNASKED
+from .tile_choice import IN_PLACE, UNASKED
 from .walkers import NO_WALKERS, Walkers
 
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
@@ -32,11 +32,18 @@ MAX_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 @dataclass(frozen=True)
 class Schedule:
     """A register tile: at most `rows` rows of `vectors` vectors. `asks`: whether few rows ask for lines of
-    a weight before they read them (`gemv`)."""
+    a weight before they read them (`gemv`). `tiles_in_place`: the row tiles up to which each widens a
+    narrow weight as it reads it; more of them read a copy in f32."""
 
     rows: int
     vectors: int
     asks: bool = True
+    tiles_in_place: int = 1
+
+    @property
+    def rows_in_place(self) -> int:
+        """The rows up to which a narrow weight is widened as it is read."""
+        return self.rows * self.tiles_in_place
 
 
 # 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
@@ -48,13 +55,22 @@ SCHEDULES = {
     "6x16": Schedule(6, 1),
 }
 
+IN_PLACE_ENDING = f"-{IN_PLACE}"  # of the names of those with TILES_IN_PLACE
+TILES_IN_PLACE = 6  # the copy, which costs the same for any number of rows, pays from some number on
 WITHOUT_ASKING = f"-{UNASKED}"  # ends the names of those that leave it to the processor to read ahead
 
 
 def schedule_of(name: str) -> Schedule:
     """Return the schedule of a name."""
-    tile = SCHEDULES[name.removesuffix(WITHOUT_ASKING)]
-    return replace(tile, asks=not name.endswith(WITHOUT_ASKING))
+    tile = tile_of(name)
+    ends = name.removeprefix(tile)
+    n_tiles = TILES_IN_PLACE if ends.startswith(IN_PLACE_ENDING) else 1
+    return replace(SCHEDULES[tile], asks=not ends.endswith(WITHOUT_ASKING), tiles_in_place=n_tiles)
+
+
+def tile_of(name: str) -> str:
+    """Return the name of the register tile of a schedule, "" of one that leaves it to the generator."""
+    return name.removesuffix(WITHOUT_ASKING).removesuffix(IN_PLACE_ENDING)
 
 
 def default_schedule(f: Function) -> str:

@@ -112,6 +112,11 @@ class Problem:
         return self.in_panels and self.arithmetic.is_widened
 
     @property
+    def rows_in_place(self) -> int:
+        """The rows of a tile of the kernel up to which B is read where it lies, not from a copy."""
+        return self.schedule.rows_in_place if self.is_narrow else self.schedule.rows
+
+    @property
     def has_copy(self) -> bool:
         """Whether scratch has room for a copy of a tile's columns of B."""
         return not self.in_panels or (self.is_narrow and self.grouped is None)
@@ -179,6 +184,15 @@ def unread_sizes(spec: ProductSpec, dims: KernelKey) -> list[Int]:
 def is_f32_panels(spec: ProductSpec) -> bool:
     """Whether B is a weight of f32 in panels."""
     return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+
+
+def widened_dtype(spec: ProductSpec) -> str:
+    """Return the dtype of B's elements where it is a weight that is widened as it is read, else ""."""
+    groups = grouped_of(spec)
+    if groups is not None:
+        return groups.dtype if groups.is_widened and groups.together == 1 else ""
+    dtype = spec.buffers[spec.product.b].dtype
+    return dtype if spec.product.b_layout == "panels" and dtype != "f32" else ""
 
 
 def grouped_of(spec: ProductSpec) -> Groups | None:

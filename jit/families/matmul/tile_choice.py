@@ -6,7 +6,9 @@ choice where it takes at most WORTH of its time in each of several turns. All ti
 results keep their bits.
 
 Whether few rows ask for a weight's lines before they read them (`gemv`) is measured alike
-(`jit.measure.streams`).
+(`jit.measure.streams`), and whether several row tiles widen a narrow weight as they read it, instead of
+reading a copy in f32 (`jit.measure.narrow`): where multiply-adds and conversions are started side by side,
+that is free.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ CLASSES = {"few": RowClass(16, 32), "some": RowClass(64, 128), "many": RowClass(
 ANY = "any"  # products of a number of rows that only a call knows
 STREAMS = "streams"  # of a weight that few rows read
 ASKED, UNASKED = "asked", "unasked"
+NARROW = ("bf16", "i8", "i4")  # dtypes of weights that are widened as they are read, or in a copy
+COPIED, IN_PLACE = "copied", "in_place"
 
 
 def target_of_products(target: str) -> str:
@@ -64,7 +68,7 @@ class Measured:
 @dataclass(frozen=True)
 class TileChoice:
     """The tiles that replace built-in ones, by class, and the measurement that says so. The "tile" of STREAMS
-    is UNASKED where that is faster."""
+    is UNASKED where that is faster, those of narrow weights IN_PLACE (`name_of_weights`)."""
 
     tiles: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict)
@@ -103,8 +107,25 @@ def choose(measured: Mapping[str, Measured], own_of_any: str, for_any: Sequence[
 
 def choose_streams(measured: Mapping[str, Measured]) -> TileChoice:
     """Return the choice that measurements of few rows, by their numbers, lead to."""
-    best = _best([*measured.values()], ASKED, (UNASKED,)) if measured else ""
-    return TileChoice({STREAMS: best} if best else {}, measured)
+    return _of_two(STREAMS, measured, UNASKED)
+
+
+def choose_narrow(dtype: str, measured: Mapping[int, Measured]) -> TileChoice:
+    """Return the choice that measurements of weights of `dtype`, by the numbers of rows, lead to."""
+    name = name_of_weights(dtype)
+    return _of_two(name, {f"{name}, {rows} rows": of for rows, of in measured.items()}, IN_PLACE)
+
+
+def name_of_weights(dtype: str) -> str:
+    """Return the name that stands for narrow weights of `dtype` in a choice."""
+    return f"{dtype} weights"
+
+
+def _of_two(name: str, measured: Mapping[str, Measured], other: str) -> TileChoice:
+    """Return the choice of `other` for `name` where it is faster than the built-in way."""
+    own = {of.own for of in measured.values()}
+    best = _best([*measured.values()], own.pop(), (other,)) if own else ""
+    return TileChoice({name: best} if best else {}, measured)
 
 
 def _best(classes: Sequence[Measured], own: str, among: Sequence[str]) -> str:

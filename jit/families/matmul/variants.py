@@ -43,7 +43,7 @@ class TileVariant(Variant[Problem, TileCode]):
 
     `fits(problem)`: whether kernels of a problem may have such tiles. `emit(product, tile, a, b)`: the code,
     for A's rows at `a` and B's columns at `b`. `takes(problem, tile, is_few)`: whether it computes `tile`;
-    `is_few`: whether that has no more rows than a row tile.
+    `is_few`: whether that has no more rows than are multiplied with B in place.
     """
 
     takes: Callable[[Problem, RowTile, Value | bool], Value | bool] = lambda problem, tile, is_few: True
@@ -203,7 +203,7 @@ def emit_tile(product: Product, tile: KernelTile) -> None:
     emission = product.emission
     f, problem = emission.f, emission.problem
     a = product.lhs.at(tile.at.batch, tile.at.m0)
-    is_few = f.is_less(tile.at.rows, emission.row_tiles.most + 1)
+    is_few = f.is_less(tile.at.rows, problem.rows_in_place + 1)
     b = emission.rhs.at(tile)
 
     def first_of(variants: Sequence[TileVariant]) -> None:
@@ -337,7 +337,7 @@ def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 
 #: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would
-#: read them; so are narrow panels, whose elements are widened on the way.
+#: read them; so are narrow panels, whose elements are widened on the way (`Schedule.tiles_in_place`).
 TILES = (
     TileVariant("grouped", lambda problem: problem.grouped is not None, _in_groups),
     TileVariant("register-resident", register_resident.fits, _from_registers),
