@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
@@ -143,7 +143,7 @@ class RowTiles:
         is_wide = LANES * self.vectors > PANEL and not self.arithmetic.is_widened
         return is_wide and isinstance(self.m, int)
 
-    def for_columns(self, columns: Int | None) -> RowTiles:
+    def for_columns(self, columns: Int | None) -> Self:
         """Return the row tiles of a tile of which `columns` count, None: all."""
         made = copy(self)
         made.columns = columns if isinstance(columns, int) else self.width
