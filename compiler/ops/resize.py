@@ -280,6 +280,9 @@ def _nearest_of(
             position = _plus(b, position, 0.5)
         else:
             scale = _scale(b, length, new, False, given, dtype)
+            for times in (1, 2):  # as PyTorch does, whatever the scale
+                is_whole = _is_same(b, simplify(length * times), new)
+                scale = B.where(b, is_whole, B.full(b, 1.0 / times, dtype), scale)
             position = B.pointwise(b, "mul", B.cast_to(b, line_of(b, new), dtype), scale)
         place = B.cast_to(b, b.one("floor", position), "i64")
         lines.append(B.pointwise(b, "minimum", place, simplify(length - 1)))

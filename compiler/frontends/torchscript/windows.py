@@ -176,7 +176,10 @@ def {name}(x: Tensor, sizes: Optional[List[int]], factors: Optional[List[float]]
     for i in range({n}):
         size = x.size(2 + i)
         n = result_size(size, i, sizes, factors)
-        at = torch.floor(torch.arange(n).to(torch.float32) * step_of(size, n, i, factors)).to(torch.int64)
+        step = step_of(size, n, i, factors)
+        if n == size or n == 2 * size:  # as PyTorch does, whatever the factor
+            step = float(size) / float(n)
+        at = torch.floor(torch.arange(n).to(torch.float32) * step).to(torch.int64)
         x = x.index_select(2 + i, torch.minimum(at, torch.zeros_like(at) + (size - 1)))
     return x
 """
@@ -186,14 +189,20 @@ def {name}(x: Tensor, sizes: Optional[List[int]], align: bool, factors: Optional
         axis = 2 + i
         size = x.size(axis)
         n = result_size(size, i, sizes, factors)
-        rows = torch.arange(n).to(torch.float32)
+        kind = torch.float32
+        if x.dtype == torch.float64:
+            kind = torch.float64
+        rows = torch.arange(n).to(kind)
         if align:
             step = 0.0
             if n > 1:
                 step = float(size - 1) / float(n - 1)
             rows = rows * step
         else:
-            rows = (rows + 0.5) * step_of(size, n, i, factors) - 0.5
+            step = step_of(size, n, i, factors)
+            if n == size:  # as PyTorch does, whatever the factor
+                step = 1.0
+            rows = (rows + 0.5) * step - 0.5
             rows = torch.maximum(rows, torch.zeros_like(rows))
         below = torch.floor(rows).to(torch.int64)
         below = torch.minimum(below, torch.zeros_like(below) + (size - 1))
@@ -201,7 +210,7 @@ def {name}(x: Tensor, sizes: Optional[List[int]], align: bool, factors: Optional
         shape: List[int] = []
         for j in range(x.dim()):
             shape.append(-1 if j == axis else 1)
-        part = (rows - below.to(torch.float32)).to(x.dtype).reshape(shape)
+        part = (rows - below.to(kind)).to(x.dtype).reshape(shape)
         x = x.index_select(axis, below) * (1 - part) + x.index_select(axis, above) * part
     return x
 """

@@ -283,6 +283,12 @@ RESIZES: list[Case] = [
     ("corners", resized("bilinear bicubic", size=(5, 11), align_corners=True), images(), SIZES),
     ("corner of one", resized("bilinear bicubic", size=(1, 1), align_corners=True), images(), SIZES),
     ("same size", resized("bilinear bicubic", size=(9, 8)), images(), SIZES),
+    (
+        "the size it has, or twice that",
+        resized(IMAGE_MODES, scale_factor=(1.3, 2.2)),
+        ((("n", 2, 2, 3), f32),),
+        SIZES,
+    ),
     ("scale computed", resized("bilinear", scale_factor=1.7, recompute_scale_factor=True), images(), SIZES),
     ("1d", resized("nearest nearest-exact linear", scale_factor=1.7), LINE, SIZES),
     ("3d", resized("nearest nearest-exact trilinear", size=(5, 4, 11)), VOLUME, SIZES),

@@ -86,6 +86,16 @@ def scales_an_image(a: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     return F.interpolate(a, scale_factor=factor), F.interpolate(a, scale_factor=factor, mode="bilinear")
 
 
+@program((x(1, 2, 40, 31).double(), 1.7), (x(1, 1, 90, 2).double(), 1.3), (x(2, 1, 50, 50).double(), 0.7))
+def scales_an_image_of_doubles(a: Tensor, factor: float) -> Tensor:
+    return F.interpolate(a, scale_factor=factor, mode="bilinear")
+
+
+@program((x(1, 1, 9, 2), 1.3), (x(1, 2, 3, 1), 2.4), (x(1, 1, 2, 3), 2.2))
+def scales_to_the_size_it_has_or_twice_that(a: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    return F.interpolate(a, scale_factor=factor), F.interpolate(a, scale_factor=factor, mode="bilinear")
+
+
 @program((_SERIES, 2.0), (_SERIES, 1.7), (_SERIES, 0.3))
 def scales_a_series(a: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     return F.interpolate(a, scale_factor=factor, mode="linear", align_corners=True), F.interpolate(
