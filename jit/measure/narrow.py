@@ -4,7 +4,6 @@ by a copy in f32: see `families.matmul.tile_choice`."""
 from __future__ import annotations
 
 from functools import reduce
-from time import process_time
 
 import numpy as np
 
@@ -24,8 +23,7 @@ from ..families.matmul.tile_choice import (
     TileChoice,
     choose_narrow,
 )
-from ..text import parse_spec
-from .turns import Run, in_sequence, least_times
+from .turns import Sampling, in_sequence, parse_probe, probe_text, turns_of
 
 SECONDS = 0.3  # of processor time for a dtype, after which nothing is measured; compiling is not counted
 ROWS = (12, 36)  # of two row tiles of 6 rows, and of six: as few and as many as there is a choice for
@@ -33,14 +31,7 @@ WIDTH = 768  # steps and columns
 GROUP = 32  # steps of a group of integers of four bits
 N_WEIGHTS = 28  # that take turns, so that they come from memory as in a model
 SAMPLE_WEIGHTS = 4  # of a sample: 1 ms
-N_TURNS, N_SAMPLES = 3, 6
-#: A product with a constant weight.
-PROBE = """matmul n_dims=1 batch=[] m=n0 n={n} k={k} a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="{layout}"
-  b0 f32[n0,{k}]
-  b1 {memory}[{shape}]
-  b2 f32[n0,{n}] output
-  v0 = acc f32
-  v1 = store f32 v0 b2[i0,i1]"""
+N_SAMPLES = 6
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
@@ -53,23 +44,22 @@ def _of_dtype(dtype: str, target: str, seconds: float) -> TileChoice:
     packed = packed_zeros(dtype, WIDTH, WIDTH)
     spec = probe(dtype, packed)
     target = target_for(spec, target)
-    weights = [packed.copy() for _ in range(N_WEIGHTS)]
     sizes = (SizeRange(min(ROWS), max(ROWS)),)
     if not may_be_in_place(spec, sizes, target):
         return TileChoice()
+    weights = [packed.copy() for _ in range(N_WEIGHTS)]
     ways = {
         name: Kernel(compile_kernel(spec, sizes, target, schedule=schedule))
         for name, schedule in ((COPIED, None), (IN_PLACE, IN_PLACE_ENDING))
     }
-    runs = {rows: {name: _run(way, rows, weights) for name, way in ways.items()} for rows in ROWS}
-    end = process_time() + seconds
-    turns = [
-        {rows: least_times(each, N_SAMPLES, SAMPLE_WEIGHTS, end) for rows, each in runs.items()}
-        for _ in range(N_TURNS)
-    ]
-    if process_time() > end:
+    runs = {
+        rows: {name: in_sequence(way, rows, WIDTH, weights, SAMPLE_WEIGHTS) for name, way in ways.items()}
+        for rows in ROWS
+    }
+    turns = turns_of(runs, Sampling(N_SAMPLES, SAMPLE_WEIGHTS), seconds)
+    if turns is None:
         return TileChoice()
-    return choose_narrow(dtype, {rows: Measured(COPIED, [turn[rows] for turn in turns]) for rows in runs})
+    return choose_narrow(dtype, {rows: Measured(COPIED, of) for rows, of in turns.items()})
 
 
 def packed_zeros(dtype: str, k: int, n: int) -> np.ndarray:
@@ -81,13 +71,5 @@ def packed_zeros(dtype: str, k: int, n: int) -> np.ndarray:
 
 def probe(dtype: str, packed: np.ndarray, k: int = WIDTH, n: int = WIDTH) -> Matmul:
     """Return a product of any number of rows with such a weight."""
-    is_grouped, shape = dtype == NIBBLE, ",".join(map(str, packed.shape))
-    layout, memory = ("grouped", "u8") if is_grouped else ("panels", dtype)
-    spec = parse_spec(PROBE.format(n=n, k=k, layout=layout, memory=memory, shape=shape))
-    assert isinstance(spec, Matmul)
-    return spec
-
-
-def _run(kernel: Kernel, rows: int, weights: list[np.ndarray]) -> Run:
-    a, out = np.full((rows, WIDTH), 0.5, np.float32), np.empty((rows, WIDTH), np.float32)
-    return in_sequence([kernel.launch([a, weight, out], (rows,)) for weight in weights], SAMPLE_WEIGHTS)
+    layout, memory = ("grouped", "u8") if dtype == NIBBLE else ("panels", dtype)
+    return parse_probe(probe_text(k, n, memory, layout, packed.shape))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import mmap
-from time import process_time
 
 import numpy as np
 
@@ -13,30 +12,20 @@ from ..execute import Kernel
 from ..families.matmul.microkernel import WITHOUT_ASKING
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import ASKED, UNASKED, Measured, TileChoice, choose_streams
-from ..text import parse_spec
-from .turns import Run, in_sequence, least_times
+from .turns import Run, Sampling, in_sequence, parse_probe, probe_text, turns_of
 
 ROWS = (1, 4)
 WIDTH = 768  # steps and columns
 N_WEIGHTS = 28  # that take turns, 66 MB: more than most caches hold
 SAMPLE_WEIGHTS = 7  # of a sample: 16 MB
-N_TURNS, N_SAMPLES = 3, 6
+N_SAMPLES = 6
 SECONDS = 0.3  # of processor time, after which nothing is measured; compiling is not counted
 HUGE_PAGE = 2 << 20
-#: A product with a constant weight.
-PROBE = f"""matmul n_dims=1 batch=[] m=n0 n={WIDTH} k={WIDTH} a=0 a_index=[i0,i2] b=1 b_index=[] \
-b_layout="panels"
-  b0 f32[n0,{WIDTH}]
-  b1 f32[{WIDTH // 32},{WIDTH},32]
-  b2 f32[n0,{WIDTH}] output
-  v0 = acc f32
-  v1 = store f32 v0 b2[i0,i1]"""
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     """Return the choice for this machine, which runs `target`'s code; no choice if it takes longer."""
-    spec = parse_spec(PROBE)
-    assert isinstance(spec, Matmul)
+    spec = parse_probe(probe_text(WIDTH, WIDTH))
     target, weights = target_for(spec, target), _weights()
     runs = {
         str(rows): {
@@ -45,14 +34,10 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
         }
         for rows in ROWS
     }
-    end = process_time() + seconds
-    turns = [
-        {name: least_times(each, N_SAMPLES, SAMPLE_WEIGHTS, end) for name, each in runs.items()}
-        for _ in range(N_TURNS)
-    ]
-    if process_time() > end:
+    turns = turns_of(runs, Sampling(N_SAMPLES, SAMPLE_WEIGHTS), seconds)
+    if turns is None:
         return TileChoice()
-    return choose_streams({name: Measured(ASKED, [turn[name] for turn in turns]) for name in runs})
+    return choose_streams({name: Measured(ASKED, of) for name, of in turns.items()})
 
 
 def _weights() -> list[np.ndarray]:
@@ -70,6 +55,4 @@ def _weights() -> list[np.ndarray]:
 
 def _run(spec: Matmul, rows: int, target: str, schedule: str | None, weights: list[np.ndarray]) -> Run:
     kernel = Kernel(compile_kernel(spec, (rows,), target, schedule=schedule))
-    a, out = np.full((rows, WIDTH), 0.5, np.float32), np.empty((rows, WIDTH), np.float32)
-    each = [kernel.launch([a, weight, out], (rows,)) for weight in weights]
-    return in_sequence(each, SAMPLE_WEIGHTS)
+    return in_sequence(kernel, rows, WIDTH, weights, SAMPLE_WEIGHTS)
