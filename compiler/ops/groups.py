@@ -29,28 +29,20 @@ def embedding_bag(
     per_sample_weights: Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[Value, ...]:
+    *,
+    has_gradient: bool = True,
+) -> tuple[Value | None, ...]:
     """The sum, mean or maximum of the weight's rows in every bag, and what its gradient needs."""
     settings = (mode, per_sample_weights, include_last_offset, padding_idx)
     found = _bags(b, weight, indices, offsets, *settings)
+    if not has_gradient:
+        return found, None, None, None
     return found, *kept_for_gradient(b, weight, indices, offsets, found, mode, padding_idx)
 
 
-def embedding_bag_forward_only(
-    b: Builder,
-    weight: Value,
-    indices: Value,
-    offsets: Value,
-    scale_grad_by_freq: bool = False,
-    mode: int = SUM,
-    sparse: bool = False,
-    per_sample_weights: Value | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Value | None, ...]:
+def embedding_bag_forward_only(b: Builder, *args: Any, **named: Any) -> tuple[Value | None, ...]:
     """The same where there is no gradient: the other results have no meaning."""
-    how = (mode, per_sample_weights, include_last_offset, padding_idx)
-    return _bags(b, weight, indices, offsets, *how), None, None, None
+    return embedding_bag(b, *args, **named, has_gradient=False)
 
 
 def _bags(

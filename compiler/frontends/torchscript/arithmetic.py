@@ -64,7 +64,28 @@ def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype
     total = torch._C._linalg.linalg_vector_norm(wide.abs() ** p, 1.0, dims, keepdim)
     return (total ** (1.0 / p)).to(kept)
 """
-_CROSS_ENTROPY = """
+#: What losses of classes do with the class of each row: its place, its weight, and the mean by these weights.
+_OF_CLASSES = """
+def classes(target: Tensor, ignored: int) -> Tuple[Tensor, Tensor]:
+    kept = target != ignored
+    return kept, torch.where(kept, target, torch.zeros_like(target))
+
+def weights_of(made: Tensor, weight: Optional[Tensor], at: Tensor) -> Tensor:
+    each = torch.zeros_like(made) + 1
+    if weight is not None:
+        each = weight.index_select(0, at.reshape([-1])).reshape(at.size())
+    return each
+
+def reduced(made: Tensor, each: Tensor, kept: Tensor, reduction: int) -> Tensor:
+    zeros = torch.zeros_like(made)
+    made = torch.where(kept, made, zeros)
+    if reduction == 1:
+        return made.sum() / torch.where(kept, each, zeros).sum()
+    if reduction == 2:
+        return made.sum()
+    return made
+"""
+_CROSS_ENTROPY = f"""{windows.ALONG}{_OF_CLASSES}
 def cross_entropy_loss(x: Tensor, target: Tensor, weight: Optional[Tensor], reduction: int, ignored: int,
                        smoothing: float) -> Tensor:
     axis = 0 if x.dim() == 1 else 1
@@ -72,10 +93,7 @@ def cross_entropy_loss(x: Tensor, target: Tensor, weight: Optional[Tensor], redu
     logs = torch.log_softmax(x, axis)
     weighed = logs
     if weight is not None:
-        shape: List[int] = []
-        for i in range(x.dim()):
-            shape.append(-1 if i == axis else 1)
-        weighed = logs * weight.reshape(shape)
+        weighed = logs * weight.reshape(along(x.dim(), axis))
     if target.is_floating_point():
         made = -(weighed * (target * (1.0 - smoothing) + smoothing / n)).sum(axis)
         count = float(x.numel()) / n
@@ -84,20 +102,11 @@ def cross_entropy_loss(x: Tensor, target: Tensor, weight: Optional[Tensor], redu
         if reduction == 2:
             return made.sum()
         return made
-    kept = target != ignored
-    at = torch.where(kept, target, torch.zeros_like(target))
+    kept, at = classes(target, ignored)
     made = -weighed.gather(axis, at.unsqueeze(axis)).squeeze(axis)
-    zeros = torch.zeros_like(made)
-    each = zeros + 1
-    if weight is not None:
-        each = weight.index_select(0, at.reshape([-1])).reshape(at.size())
+    each = weights_of(made, weight, at)
     made = made * (1.0 - smoothing) - weighed.sum(axis) * (smoothing / n)
-    made = torch.where(kept, made, zeros)
-    if reduction == 1:
-        return made.sum() / torch.where(kept, each, zeros).sum()
-    if reduction == 2:
-        return made.sum()
-    return made
+    return reduced(made, each, kept, reduction)
 """
 
 
@@ -387,22 +396,13 @@ def linalg_matrix_power(x: Tensor, n: int) -> Tensor:
     return made
 """,
     "cross_entropy_loss": _CROSS_ENTROPY,
-    "nll_loss_nd": """
+    "nll_loss_nd": f"""{_OF_CLASSES}
 def nll_loss_nd(x: Tensor, target: Tensor, weight: Optional[Tensor], reduction: int, ignored: int) -> Tensor:
     axis = 0 if x.dim() == 1 else 1
-    kept = target != ignored
-    at = torch.where(kept, target, torch.zeros_like(target))
+    kept, at = classes(target, ignored)
     made = -x.gather(axis, at.unsqueeze(axis)).squeeze(axis)
-    zeros = torch.zeros_like(made)
-    each = zeros + 1
-    if weight is not None:
-        each = weight.index_select(0, at.reshape([-1])).reshape(at.size())
-    made = torch.where(kept, made * each, zeros)
-    if reduction == 1:
-        return made.sum() / torch.where(kept, each, zeros).sum()
-    if reduction == 2:
-        return made.sum()
-    return made
+    each = weights_of(made, weight, at)
+    return reduced(made * each, each, kept, reduction)
 """,
     "rot90": """
 def rot90(x: Tensor, k: int, dims: List[int]) -> Tensor:

@@ -10,13 +10,18 @@ def pick(xs: List[int], i: int, otherwise: int) -> int:
         return otherwise
     return xs[0] if len(xs) == 1 else xs[i]
 """
-_SELECTED = """
+#: The shape, of n axes, of numbers along one of them.
+ALONG = """
+def along(n: int, axis: int) -> List[int]:
+    shape: List[int] = []
+    for i in range(n):
+        shape.append(-1 if i == axis else 1)
+    return shape
+"""
+_SELECTED = f"""{ALONG}
 def selected(x: Tensor, axis: int, at: Tensor, inside: Tensor, fill: float) -> Tensor:
     found = x.index_select(axis, (at * inside.to(torch.int64)).reshape([-1]))
-    shape: List[int] = []
-    for i in range(x.dim()):
-        shape.append(-1 if i == axis else 1)
-    return torch.where(inside.reshape(shape), found, torch.zeros_like(found) + fill)
+    return torch.where(inside.reshape(along(x.dim(), axis)), found, torch.zeros_like(found) + fill)
 """
 _PLACES = """
 def places(name: str, size: int, k: int, s: int, p: int, d: int, ceil: bool) -> Tensor:
@@ -33,19 +38,26 @@ def places(name: str, size: int, k: int, s: int, p: int, d: int, ceil: bool) -> 
             n = n - 1
     return (torch.arange(n) * s - p).unsqueeze(1) + torch.arange(k) * d
 """
+#: The windows along one axis of a pool, as an axis behind it, and the places in them.
+_POOLED = """
+def pooled(name: str, x: Tensor, axis: int, i: int, window: List[int], stride: List[int], padding: List[int],
+           dilation: List[int], ceil: bool, fill: float) -> Tuple[Tensor, Tensor]:
+    k = pick(window, i, 1)
+    p = pick(padding, i, 0)
+    assert p * 2 <= k, "{}: the padding {} must be at most half of the window {}".format(name, p, k)
+    at = places(name, x.size(axis), k, pick(stride, i, k), p, pick(dilation, i, 1), ceil)
+    found = selected(x, axis, at, (at >= 0) & (at < x.size(axis)), fill)
+    return found.unflatten(axis, [at.size(0), at.size(1)]), at
+"""
+_POOL = _PICK + _SELECTED + _PLACES + _POOLED
 _MAX_POOL = """
 def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], dilation: List[int],
            ceil: bool) -> Tensor:
     first = x.dim() - {n}
     for i in range({n}):
-        k = pick(window, i, 1)
-        p = pick(padding, i, 0)
-        assert p * 2 <= k, "{name}: the padding {{}} must be at most half of the window {{}}".format(p, k)
         axis = first + i
-        at = places("{name}", x.size(axis), k, pick(stride, i, k), p, pick(dilation, i, 1), ceil)
-        inside = (at >= 0) & (at < x.size(axis))
-        found = selected(x, axis, at, inside, float("-inf"))
-        x = found.unflatten(axis, [at.size(0), at.size(1)]).amax(axis + 1)
+        found, _ = pooled("{name}", x, axis, i, window, stride, padding, dilation, ceil, float("-inf"))
+        x = found.amax(axis + 1)
     return x
 """
 _AVG_POOL = """
@@ -53,21 +65,13 @@ def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], 
            with_padding: bool{divisor}) -> Tensor:
     first = x.dim() - {n}
     for i in range({n}):
-        k = pick(window, i, 1)
-        p = pick(padding, i, 0)
-        assert p * 2 <= k, "{name}: the padding {{}} must be at most half of the window {{}}".format(p, k)
         axis = first + i
         size = x.size(axis)
-        at = places("{name}", size, k, pick(stride, i, k), p, 1, ceil)
-        inside = (at >= 0) & (at < size)
-        found = selected(x, axis, at, inside, 0.0)
-        x = found.unflatten(axis, [at.size(0), at.size(1)]).sum(axis + 1)
-        counted = inside
+        found, at = pooled("{name}", x, axis, i, window, stride, padding, [], ceil, 0.0)
+        x = found.sum(axis + 1)
+        counted = (at >= 0) & (at < size)
         if with_padding:
-            counted = at < size + p
-        shape: List[int] = []
-        for j in range(x.dim()):
-            shape.append(-1 if j == axis else 1)
+            counted = at < size + pick(padding, i, 0)
         {divide}
     return x{divided}
 """
@@ -207,15 +211,12 @@ def {name}(x: Tensor, sizes: Optional[List[int]], align: bool, factors: Optional
         below = torch.floor(rows).to(torch.int64)
         below = torch.minimum(below, torch.zeros_like(below) + (size - 1))
         above = torch.minimum(below + 1, torch.zeros_like(below) + (size - 1))
-        shape: List[int] = []
-        for j in range(x.dim()):
-            shape.append(-1 if j == axis else 1)
-        part = (rows - below.to(kind)).to(x.dtype).reshape(shape)
+        part = (rows - below.to(kind)).to(x.dtype).reshape(along(x.dim(), axis))
         x = x.index_select(axis, below) * (1 - part) + x.index_select(axis, above) * part
     return x
 """
 _DIVISOR = ", divisor: Optional[int]"
-_DIVIDE = "x = x / counted.sum(1).reshape(shape)"
+_DIVIDE = "x = x / counted.sum(1).reshape(along(x.dim(), axis))"
 _DIVIDE_UNLESS = f"""if divisor is None:
             {_DIVIDE}"""
 _DIVIDED = """ if divisor is None else x / divisor"""
@@ -228,19 +229,16 @@ def _by_axes(source: str, names: str, helpers: str, **more: str) -> dict[str, st
 
 
 SOURCES = {
-    **_by_axes(_MAX_POOL, "max_pool1d max_pool2d max_pool3d", _PICK + _SELECTED + _PLACES),
+    **_by_axes(_MAX_POOL, "max_pool1d max_pool2d max_pool3d", _POOL),
     **_by_axes(
         _AVG_POOL,
         "avg_pool1d avg_pool2d avg_pool3d",
-        _PICK + _SELECTED + _PLACES,
+        _POOL,
         divisor=_DIVISOR,
         divide=_DIVIDE_UNLESS,
         divided=_DIVIDED,
     ),
-    "avg_pool1d": _PICK
-    + _SELECTED
-    + _PLACES
-    + _AVG_POOL.format(name="avg_pool1d", n=1, divisor="", divide=_DIVIDE, divided=""),
+    "avg_pool1d": _POOL + _AVG_POOL.format(name="avg_pool1d", n=1, divisor="", divide=_DIVIDE, divided=""),
     **_by_axes(_CONV, "conv1d conv2d conv3d", _PICK + _SELECTED + _PLACES + _COLUMNS),
     **_by_axes(
         _CONV_TRANSPOSE,
@@ -248,7 +246,7 @@ SOURCES = {
         _PICK + _SELECTED + _COLUMNS,
     ),
     **_by_axes(_NEAREST, "upsample_nearest1d upsample_nearest2d upsample_nearest3d", _RESULT_SIZE),
-    **_by_axes(_LINEAR, "upsample_linear1d upsample_bilinear2d upsample_trilinear3d", _RESULT_SIZE),
+    **_by_axes(_LINEAR, "upsample_linear1d upsample_bilinear2d upsample_trilinear3d", ALONG + _RESULT_SIZE),
     "diagonal": """
 def diagonal(x: Tensor, k: int, dim1: int, dim2: int) -> Tensor:
     x = x.movedim([dim1, dim2], [-2, -1])
