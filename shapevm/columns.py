@@ -49,9 +49,9 @@ def names(kind: Kind, prefix: str) -> list[str]:
     if not isinstance(kind, dict):
         return [prefix]
     if "many" in kind:
-        return [_join(prefix, LENGTHS), *names(kind["many"], _join(prefix, ITEMS))]
+        return [join(prefix, LENGTHS), *names(kind["many"], join(prefix, ITEMS))]
     parts = enumerate(kind["tuple"]) if "tuple" in kind else zip((KEYS, VALUES), kind["pairs"], strict=True)
-    return [name for key, part in parts for name in names(part, _join(prefix, str(key)))]
+    return [name for key, part in parts for name in names(part, join(prefix, str(key)))]
 
 
 def columns_of(value: Any, kind: Kind, path: str) -> list[list[Any]]:
@@ -144,7 +144,7 @@ def _plain(items: Sequence[Any], kind: str, place: Place) -> list[Any]:
     if set(map(type, found)) <= {wanted}:
         return found
     i = next(i for i, x in enumerate(found) if type(x) is not wanted)
-    raise ArgumentError(f"{place(i)} is {_described(found[i])}; it must be of kind {kind}")
+    raise ArgumentError(f"{place(i)} is {described_value(found[i])}; it must be of kind {kind}")
 
 
 def _arrays(items: Sequence[Any], dtype: str, rank: int, place: Place) -> list[Any]:
@@ -152,7 +152,7 @@ def _arrays(items: Sequence[Any], dtype: str, rank: int, place: Place) -> list[A
     for i, x in enumerate(items):
         if not is_array(x):
             wanted = f"it must be a tensor of {dtype} and rank {rank}"
-            raise ArgumentError(f"{place(i)} is {_described(x)}; {wanted}")
+            raise ArgumentError(f"{place(i)} is {described_value(x)}; {wanted}")
         _, found = library_of(x).array(x, place(i))
         if (found, len(x.shape)) != (dtype, rank):
             given = f"{found} and rank {len(x.shape)}"
@@ -163,13 +163,15 @@ def _arrays(items: Sequence[Any], dtype: str, rank: int, place: Place) -> list[A
 def _check(is_right: bool, place: str | Place, value: Any, kind: Kind, i: int = 0) -> None:
     if not is_right:
         path = place if isinstance(place, str) else place(i)
-        raise ArgumentError(f"{path} is {_described(value)}; it must be {described(kind)}")
+        raise ArgumentError(f"{path} is {described_value(value)}; it must be {described(kind)}")
 
 
-def _described(value: Any) -> str:
+def described_value(value: Any) -> str:
+    """Return the type of a value in words, and the length of a list or tuple."""
     name = type(value).__name__
     return f"a {name}" + (f" of {len(value)}" if isinstance(value, list | tuple) else "")
 
 
-def _join(prefix: str, key: str) -> str:
-    return f"{prefix}.{key}" if prefix else key
+def join(prefix: str, key: str) -> str:
+    """Return the name of a part of what is named `prefix`; either may be ""."""
+    return f"{prefix}.{key}" if prefix and key else prefix or key

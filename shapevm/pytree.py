@@ -33,6 +33,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from . import columns
+from .columns import described_value, join
 from .vm.errors import ArgumentError
 from .vm.program import NUMPY_DTYPES
 
@@ -51,7 +52,7 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
     kind = _kind(structure)
     if kind == "constant":
         if not _is_same(value, structure["constant"]):
-            shown = repr(value) if isinstance(value, _SCALARS) else _describe(value)
+            shown = repr(value) if isinstance(value, _SCALARS) else described_value(value)
             fix = ": compile it with an example of this argument" if structure["constant"] is None else ""
             raise ArgumentError(
                 f"{path or 'value'} is {shown}; the program was compiled for {structure['constant']!r}{fix}"
@@ -66,7 +67,7 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
     return [
         leaf
         for (key, inner), item in zip(_inner(structure), items, strict=True)
-        for leaf in flatten(item, inner, _join(path, key))
+        for leaf in flatten(item, inner, join(path, key))
     ]
 
 
@@ -88,7 +89,7 @@ def paths(structure: Structure, prefix: str = "") -> list[str]:
         return [prefix]
     if _kind(structure) in _COLUMNS:
         return columns.names(_elements(structure), prefix)
-    return [path for key, inner in _inner(structure) for path in paths(inner, _join(prefix, key))]
+    return [path for key, inner in _inner(structure) for path in paths(inner, join(prefix, key))]
 
 
 def n_leaves(structure: Structure) -> int:
@@ -270,7 +271,9 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
         if not isinstance(value, list | tuple) or len(value) != len(keys):
             why = structure.get("why")
             because = f", because {why}" if isinstance(why, str) else ""
-            raise ArgumentError(f"{path} is {_describe(value)}; it must be a {kind} of {len(keys)}{because}")
+            raise ArgumentError(
+                f"{path} is {described_value(value)}; it must be a {kind} of {len(keys)}{because}"
+            )
         return list(value)
     if "registered" in structure and not isinstance(value, Mapping):
         return _registered_items(value, structure, path, len(keys))
@@ -282,7 +285,7 @@ def _items_of(value: Any, kind: str, structure: Structure, path: str) -> list[An
             )
         return [value[key] for key in wanted]
     if kind == "dict" or not all(hasattr(value, key) for key in keys):
-        raise ArgumentError(f"{path} is {_describe(value)}; it must have {', '.join(keys)}")
+        raise ArgumentError(f"{path} is {described_value(value)}; it must have {', '.join(keys)}")
     return [getattr(value, key) for key in keys]
 
 
@@ -292,7 +295,9 @@ def _registered_items(value: Any, structure: Structure, path: str, n: int) -> li
     node = torch_pytree.SUPPORTED_NODES.get(type(value)) if torch_pytree is not None else None
     items = list(node.flatten_fn(value)[0]) if node is not None else []
     if class_name(type(value)) != structure["object"] or len(items) != n:
-        raise ArgumentError(f"{path} is {_describe(value)}; it must be a {structure['object']} of {n} parts")
+        raise ArgumentError(
+            f"{path} is {described_value(value)}; it must be a {structure['object']} of {n} parts"
+        )
     return items
 
 
@@ -302,10 +307,6 @@ _SCALARS = (type(None), bool, int, float, str)
 def _is_same(value: Any, constant: Any) -> bool:
     """Return True for the same value of the same type: 1, 1.0 and True make different programs."""
     return type(value) is type(constant) and (value == constant or value != value and constant != constant)
-
-
-def _describe(value: Any) -> str:
-    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, list | tuple) else "")
 
 
 def _build(leaves: Iterator[Any], structure: Structure) -> Any:
@@ -346,7 +347,3 @@ def _loaded_class(name: str) -> type | None:
     found = _NAMED.get(name) or found
     is_record = isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, tuple))
     return found if is_record else None
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path and key else path or key
