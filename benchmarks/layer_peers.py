@@ -16,7 +16,7 @@ from convolutions import padding
 from measure import Run, seconds
 from peers import is_installed
 
-CALLS = 3  # a round
+CALLS = 6  # a round
 Layer = tuple[int, ...]  # as `convolutions.LAYERS`
 Contestant = tuple[Run, Callable[[], list[float]]]  # a call, and the seconds of all calls so far
 
@@ -88,10 +88,10 @@ def measure_peers(layer: Layer, own: dict[str, Run], rounds: int) -> dict[str, f
     """Return the median seconds of each of `own`, kernels that are timed from outside, and of each installed
     runtime, in turn.
 
-    Everybody runs CALLS times a round, and the last counts: its own data are in the caches then. Two are not
+    Everybody runs CALLS times a round, and the last counts: its own data are in the caches then. Few are not
     enough: the third-level cache of some machines takes in only what came back to the second, so an image
-    that nobody writes came from memory still (96 channels at 56x56: 337, 222, 146 us), while other runtimes
-    bring theirs into their own order just before.
+    that nobody writes comes from memory still (96 channels at 56x56: 337, 222, 146 us; at 112x112, stride 2:
+    122 us the third time, 89 the sixth), while other runtimes bring theirs into their own order just before.
     """
     side, c, *_ = layer
     image = np.random.default_rng(0).standard_normal((1, c, side, side)).astype(np.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -20,13 +20,12 @@ from ...llvm.function import Function, Int
 from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
-from ..matmul.arithmetic import F32
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_together
 from ..matmul.microkernel import SCHEDULES, Schedule
 from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
-from ..matmul.row_tiles import Pieces, RowTiles
-from . import depthwise, padded, planes, winograd
+from ..matmul.row_tiles import Pieces
+from . import by_taps, depthwise, padded, planes, winograd
 from .depthwise import is_depthwise
 from .indirection import Indirection, fits_indirection
 from .patches import Patches
@@ -76,13 +75,14 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     rows = resolve(spec.product.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)
     name = schedule or choose_schedule(f, spec, rows)
     check_schedule("conv", name, fitting_schedules(may_use_tiles(f, spec, rows)))
-    by_taps = _by_taps(f, spec, sizes, SCHEDULES[name], is_alone=is_small is True)
+    problem = patch_problem(f, spec, sizes, SCHEDULES[name], together=LANES)
     if is_small is True:
-        return _emit_kernel(by_taps, name)
+        return _emit_kernel(by_taps.alone(f, spec, problem), name)
+    few = by_taps.beside(f, spec, problem)
     at_points = winograd.at_points(f, spec, sizes, SCHEDULES[name])
     generated = at_points.generated(name)
-    least = by_taps.emission.scratch.sums_bytes + sum(count for count, _ in by_taps.lhs.scratch())
-    f.either(is_small, lambda: _emit_shares(by_taps, generated), at_points.emit_tiles)
+    least = few.emission.scratch.sums_bytes + sum(count for count, _ in few.lhs.scratch())
+    f.either(is_small, lambda: by_taps.emit_shares(few, generated), at_points.emit_tiles)
     assert generated.work.scratch[0] >= (least, ())  # they lie in the same place
     return generated
 
@@ -156,53 +156,3 @@ def _emit_kernel(product: Product, schedule: str) -> Generated:
     if isinstance(product.lhs, Indirection):
         product.lhs.clear()
     return variants.emit(product, schedule)
-
-
-# Weights packed for Winograd's ----------------------------------------------------------------------------
-
-
-def _by_taps(f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule, is_alone: bool) -> Product:
-    """Return the product with weights that are packed for Winograd's: all taps of a channel side by side.
-
-    `is_alone`: the kernel has no other way, so its tiles are those of any matmul. Else shares of rows are as
-    long as another kernel's blocks, of any number of rows.
-    """
-    problem = patch_problem(f, spec, sizes, schedule, together=LANES)
-    if not is_alone:
-        most = winograd.PIXELS_OF_TILE * winograd.MAX_TILES + winograd.PIXELS_OF_WEIGHTS + 1
-        problem = replace(problem, block=most)
-    product = product_of(f, spec, problem)
-    emission, lhs = product.emission, product.lhs
-    assert isinstance(lhs, Indirection)
-    row_tiles = emission.row_tiles
-    if not is_alone:
-        given = (problem.block, problem.k, problem.width, schedule, F32, problem.pieces)
-        row_tiles = RowTiles(f, f.i64(problem.m), *given)
-    strides = row_tiles.all_taps(product.strides, lhs.width, 0)
-    return Product(replace(emission, row_tiles=row_tiles), lhs, strides)
-
-
-def _emit_shares(product: Product, generated: Generated) -> None:
-    """Emit the loop over the tiles of another kernel, `generated`, the last of which are the same columns:
-    each block has its even share of all rows, cut where a batch loop goes on."""
-    emission, lhs, problem = product.emission, product.lhs, product.emission.problem
-    assert isinstance(lhs, Indirection)
-    f, m, width = emission.f, problem.m, problem.width
-    lhs.clear()
-    counts = [f.ceildiv(resolve(size, problem.sizes), divisor) for size, divisor in generated.work.tiles[:-1]]
-    outer = [problem.groups, *problem.batch]
-    n_blocks, total = (reduce(f.mul, factors) for factors in (counts, [*outer, m]))
-    with f.loop(f.params[3], f.params[4]) as tile:
-        panels = f.ceildiv(problem.n, width)
-        block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
-        first, end = (f.udiv(f.mul(total, at), n_blocks) for at in (block, f.add(block, 1)))
-        last = f.udiv(f.add(end, f.sub(m, 1)), m)
-        with f.when(f.less(first, end)), f.loop(f.udiv(first, m), last) as at:
-            start = f.mul(at.index, m)
-            m0 = f.maximum(f.sub(first, start), 0)
-            rows = f.sub(f.minimum(f.sub(end, start), m), m0)
-            place = f.unravel(at.index, outer[1:])
-            lhs.prepare(place, m0, rows)
-            product.tile(
-                place, m0, rows, panel, f.mul(panel, width), lambda found: variants.emit_tile(product, found)
-            )

@@ -23,7 +23,7 @@ from .spec import Conv
 
 MAX_TAPS = 64  # of a table
 ADDRESSES = 8  # in one store of the table
-_WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
+WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
 
 
 def fits_indirection(f: Function, spec: Conv) -> bool:
@@ -124,18 +124,16 @@ class Indirection:
             places = self._spread(f.i64(place), stride)
             addresses = self._spread(number, 4 * stride * self.channels)
             extent = f.splat(f.i64(f.select(inside, self.geometry.extent[-1], 0)), ADDRESSES)
-            there = f.op(_BITS, f"icmp ult {_WIDE} {places.name}, {extent.name}")
+            there = f.op(_BITS, f"icmp ult {WIDE} {places.name}, {extent.name}")
             zeros = f.splat(f.op("i64", f"ptrtoint ptr {self.zeros.name} to i64"), ADDRESSES)
-            chosen = f.op(
-                _WIDE, f"select {_BITS} {there.name}, {_WIDE} {addresses.name}, {_WIDE} {zeros.name}"
-            )
+            chosen = f.op(WIDE, f"select {_BITS} {there.name}, {WIDE} {addresses.name}, {WIDE} {zeros.name}")
             row = f.add(f.mul(tap.index, self.apart), f.sub(x.index, begin))
             f.store(chosen, f.at(to, "i64", row), align=8)
 
     def _spread(self, first: Value, step: int) -> Value:
         """Return a vector of numbers `step` apart."""
         steps = ", ".join(f"i64 {lane * step}" for lane in range(ADDRESSES))
-        return self.f.op(_WIDE, f"add {_WIDE} {self.f.splat(first, ADDRESSES).name}, <{steps}>")
+        return self.f.op(WIDE, f"add {WIDE} {self.f.splat(first, ADDRESSES).name}, <{steps}>")
 
     def _inside(self, place: Int, size: Int) -> Value:
         f = self.f

@@ -13,9 +13,10 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import reduce
 from typing import NamedTuple
 
-from ...llvm.function import Bounded, Function, Int, Loop, Value, least, most, multiple_of
+from ...llvm.function import Bounded, Function, Int, Value, least, most, multiple_of
 from ...llvm.prefetch import prefetch, unread
 from ...llvm.transpose import lower_half, with_zeros
 from ...llvm.vector import Vec
@@ -94,12 +95,15 @@ class Taps(NamedTuple):
 
     `a` is a table of addresses then, a row for each tap, `apart` addresses from one to the next; pieces begin
     `offset` elements behind them. `b_skip`: elements from behind a tap's rows of B to the next tap's.
+    `seen`: addresses from a row's first one to the bits of the taps under which it has elements, an i64; the
+    rows of others are zeros, and taps that no row of a tile sees are left out (0: all are taken).
     """
 
     n: Int = 0
     apart: Int = 0
     offset: Int = 0
     b_skip: Int = 0
+    seen: Int = 0
 
 
 NO_TAPS = Taps()
@@ -379,9 +383,11 @@ class MicroKernels:
         goes_on = self.into in (Into.GOES_ON, Into.ENDS)
         sums = [g.load(VECTOR, place, align=4) if goes_on else zero for place in places]
         moving = [] if near else [b, ahead]
-        if strides.has_taps:
+        if strides.taps.seen != 0:
+            state = self._seen_taps(g, strides, a, b, ahead, [*sums, *moving], rows, lines)
+        elif strides.has_taps:
             with g.loop(0, strides.taps.n, carried=[*sums, *moving]) as tap:
-                tap.next(*self._tap(g, strides, a, b, ahead, tap, rows, lines))
+                tap.next(*self._tap(g, strides, a, b, ahead, tap.index, tap.carried, rows, lines))
             state = tap.results
         else:
             state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
@@ -392,25 +398,36 @@ class MicroKernels:
             return self._added_in_proportion(g, strides, sums, b, places)
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
 
+    def _seen_taps(
+        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, state: Sequence[Value],
+        rows: int, lines: int,
+    ) -> list[Value]:  # fmt: skip
+        """Return the state after the steps under the taps that a row sees."""
+        n, one = rows * self.vectors, Value("i1", "true")
+        by_row = [g.load("i64", g.at(a, "i64", g.add(strides.taps.seen, r)), align=8) for r in range(rows)]
+        seen = reduce(lambda x, y: g.op("i64", f"or i64 {x.name}, {y.name}"), by_row)
+        with g.loop(0, g.call("i64", "llvm.ctpop.i64", seen), carried=[*state, seen]) as number:
+            *before, left = number.carried
+            tap = g.call("i64", "llvm.cttz.i64", left, one)
+            if len(before) > n:
+                apart = g.mul(tap, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
+                before[n] = self.unread(g, b, apart)
+            after = self._tap(g, strides, a, b, ahead, tap, before, rows, lines)
+            number.next(*after, g.op("i64", f"and i64 {left.name}, {g.i64(g.sub(left, 1)).name}"))
+        return number.results[:-1]
+
     def _tap(
-        self,
-        g: Function,
-        strides: Strides,
-        a: Value,
-        b: Value,
-        ahead: Value,
-        tap: Loop,
-        rows: int,
-        lines: int,
-    ) -> list[Value]:
-        """Return the state after the steps under one tap."""
+        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, tap: Int,
+        before: Sequence[Value], rows: int, lines: int,
+    ) -> list[Value]:  # fmt: skip
+        """Return the state `before`, after the steps under one tap."""
         n = rows * self.vectors
-        is_near = len(tap.carried) == n
-        pieces, here, then = strides.pieces(g, a, tap.index, rows), b, ahead
+        is_near = len(before) == n
+        pieces, here, then = strides.pieces(g, a, tap, rows), b, ahead
         if is_near:
-            apart = g.mul(tap.index, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
+            apart = g.mul(tap, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
             here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
-        found = self._steps(g, strides, pieces, here, then, tap.carried, rows, lines)
+        found = self._steps(g, strides, pieces, here, then, before, rows, lines)
         if not is_near:
             found[n] = self.unread(g, found[n], strides.taps.b_skip)
         return found

@@ -83,6 +83,12 @@ CASES: dict[str, Case] = {
     "3x3 of bytes, AMX": (of_bytes("many channels"), (2, 4, 4, 32), AMX, "patches amx-bytes"),
     "winograd": (test_winograd.static(1, 28), (), V4, "winograd"),
     "winograd, small images": (test_winograd.static(1, 4), (), V4, "indirection panels"),
+    "winograd, a small image of many channels": (
+        test_winograd.static(1, 7, 64, 64),
+        (),
+        V4,
+        "sorted-rows panels",
+    ),
     "winograd, any images": (test_winograd.conv(16, 32), None, V4, "indirection winograd panels"),
     "planes": (test_planes.conv("stem"), None, V4, "planes"),
     "depthwise": (test_depthwise.conv("3x3"), None, V4, "depthwise"),

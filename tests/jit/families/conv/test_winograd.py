@@ -150,6 +150,22 @@ def test_small_images_go_by_taps() -> None:
         assert {is_small(f, spec, dims_of(n, side, side, 1)) for n in (1, 2, 4, 60)} == {wanted}
 
 
+def test_rows_sorted_by_their_side_of_the_image_have_the_same_bits() -> None:
+    """Exact code sorts the rows of small images and leaves out taps, generic code does not."""
+    sizes = [
+        dims_of(*size) for size in ((1, 5, 5, 1), (3, 4, 5, 1), (2, 1, 5, 1), (1, 3, 1, 2), (60, 3, 5, 1))
+    ]
+    for low in (1, 2):
+        check_tiers(conv(64, 70, low), [dims_of(*d[:3], low) for d in sizes], arrays, 3, rtol=5e-5, atol=4e-4)
+    assert all_equal(by_target(static(1, 7, 64, 70), (), arrays, 3))
+    spec, buffers, rows = static(1, 7, 64, 70), arrays(static(1, 7, 64, 70), ()), conv(64, 70)
+    Kernel(compile_kernel(spec, ())).run(buffers, ())
+    rows = dataclasses.replace(rows, buffers=(s.Buffer("f32", (1, H, W, 64)), *rows.buffers[1:]))
+    others = arrays(rows, dims_of(1, 7, 7, 1))
+    Kernel(compile_kernel(rows, None)).run(others, dims_of(1, 7, 7, 1))
+    assert buffers[3].tobytes() == others[3].tobytes()
+
+
 @pytest.mark.parametrize("side", [3, 5, 6, 7, 9, 13])
 def test_an_image_has_the_same_bits_in_any_batch(side: int) -> None:
     spec, dims = conv(32, 40), dims_of(7, side, side, 1)
