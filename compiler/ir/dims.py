@@ -41,6 +41,9 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
         once = _divided_once(rest, b)
         if once is not None:
             return whole + cls(*once)
+        written = _without_remainders(rest)
+        if written != rest and (quotient := _quotient(written, b)) is not None:
+            return whole + quotient
         return whole + cls(rest, b) if whole != 0 else None
 
 
@@ -67,6 +70,24 @@ def _whole_part(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
         elif _is_whole(quotient):
             whole += quotient
     return sympy.expand(whole)
+
+
+def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    """Return `a / b` where b divides a, else None."""
+    whole = _whole_part(a, b)
+    return whole if sympy.expand(a - whole * b) == 0 else None
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _without_remainders(a: sympy.Expr) -> sympy.Expr:
+    """Return `a` with each Mod(x, m) by a number written as x - m*floordiv(x, m): n + Mod(-n, 64), n rounded up
+    to a multiple of 64, is 64*(n - floordiv(63*n, 64)) then."""
+    numbered = {
+        mod: mod.args[0] - mod.args[1] * floordiv(*mod.args)
+        for mod in a.atoms(sympy.Mod)
+        if mod.args[1].is_Integer
+    }
+    return sympy.expand(a.xreplace(numbered)) if numbered else a
 
 
 def _is_whole(quotient: sympy.Expr) -> bool:
@@ -119,7 +140,8 @@ def equal(a: DimExpr, b: DimExpr) -> bool:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _equal_expressions(a: DimExpr, b: DimExpr) -> bool:
-    return simplify(sympy.sympify(a) - b) == 0
+    difference = sympy.sympify(simplify(sympy.sympify(a) - b))
+    return difference == 0 or _without_remainders(difference) == 0
 
 
 def shapes_equal(a: tuple[DimExpr, ...], b: tuple[DimExpr, ...]) -> bool:

@@ -246,9 +246,22 @@ def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *, implicit: bool = F
     """x repeated to `sizes`; -1 keeps an axis."""
     old = B.shape_of(x)
     first = len(sizes) - len(old)
-    return B.expand(
-        b, x, [old[i - first] if i >= first and equal(size, -1) else size for i, size in enumerate(sizes)]
-    )
+    shape = [old[i - first] if i >= first and equal(size, -1) else size for i, size in enumerate(sizes)]
+    for axis, (size, wanted) in enumerate(zip(old, shape[max(first, 0) :], strict=False)):
+        if not B.is_one(size) and not B.is_known(size - wanted):
+            x = _of_size_or_repeated(b, x, axis, wanted)
+    return B.expand(b, x, shape)
+
+
+def _of_size_or_repeated(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
+    """x whose size along an axis is `size`, which calls tell; a script's may be 1 there, and is repeated."""
+    found = B.shape_of(x)[axis]
+    if b.assume is None or B.bounds_of(b, found)[0] not in (None, 0, 1):
+        return B.of_size(b, "expand", x, axis, size)
+    message = f"expand: size {format_dim(found)} must be 1 or {format_dim(size)}"
+    is_one, is_equal = (sympy.Eq(sympy.sympify(found), sympy.sympify(other)) for other in (1, size))
+    add_guard(b, sympy.Or(is_one, is_equal), message)
+    return B.repeated(b, x, axis, size)
 
 
 def view_as(b: Builder, x: Value, other: Value) -> Value:

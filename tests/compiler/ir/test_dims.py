@@ -57,6 +57,12 @@ def test_text_round_trip(text):
     assert equal(dim, again) and again == simplify(dim)
 
 
+def test_sizes_padded_to_a_multiple_are_that():
+    padded = parse_dim("n+Mod(-n,64)")
+    assert equal(padded, parse_dim("64*floordiv(n+Mod(-n,64),64)"))
+    assert parse_dim("floordiv(n+Mod(-n,64),floordiv(n+Mod(-n,64),64))") == 64
+
+
 def test_equality_is_of_polynomials():
     assert equal((S + 1) * (S - 1), S**2 - 1) and not equal(S, T)
     assert (

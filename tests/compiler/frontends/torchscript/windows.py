@@ -184,6 +184,11 @@ def widens_an_axis(a: Tensor, n: int) -> Tensor:
     return a.expand(n, 5) * 2
 
 
+@program((x(2, 5), 5), (x(2, 1), 4), (x(2, 1), 1))
+def widens_the_last_axis(a: Tensor, n: int) -> Tensor:
+    return a.expand(3, 2, n) * 2
+
+
 @program((x(3, 4), 0.1, 0.3), (x(3, 4), 0.0, 0.5), (x(3, 4), 0.25, 0.25))
 def slopes_between_bounds(a: Tensor, low: float, high: float) -> Tensor:
     return F.rrelu(a, low, high)
