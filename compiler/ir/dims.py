@@ -80,8 +80,8 @@ def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _without_remainders(a: sympy.Expr) -> sympy.Expr:
-    """Return `a` with each Mod(x, m) by a number written as x - m*floordiv(x, m): n + Mod(-n, 64), n rounded up
-    to a multiple of 64, is 64*(n - floordiv(63*n, 64)) then."""
+    """Return `a` with each Mod(x, m) by a number written as x - m*floordiv(x, m): n + Mod(-n, 64), which is n
+    rounded up to a multiple of 64, is 64*(n - floordiv(63*n, 64)) then."""
     numbered = {
         mod: mod.args[0] - mod.args[1] * floordiv(*mod.args)
         for mod in a.atoms(sympy.Mod)
