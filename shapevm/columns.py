@@ -4,18 +4,20 @@ A *kind* says what an element is:
   "int", "float", "bool", "str"    a plain value
   [dtype, rank]                    an array
   {"tuple": [kind, ..]}            a tuple of these
+  {"record": {key: kind, ..}}      a dict of these keys
   {"many": kind}                   a list of any length of elements of one kind
   {"pairs": [kind, kind]}          a dict of any keys, plain ones, with values of one kind
-A plain value or an array has one column, a tuple those of its parts. A list has those of the elements of all
-lists behind each other; where it is in another one, the column of its lengths stands before these. A dict has
-the columns of its keys and those of its values.
+  {"optional": kind}               None, or an element of the kind
+A plain value or an array has one column, a tuple or record those of its parts. A list has those of the
+elements of all lists behind each other; where it is in another one, the column of its lengths stands before
+these. A dict has the columns of its keys and those of its values, also behind that of lengths where it is in
+another one. An optional has a column that tells where one is there, and those of the elements that are.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from .vm.arrays import is_array, library_of
@@ -26,7 +28,8 @@ from .vm.verify import MAX_RANK
 Kind = Any
 ZEROS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
 LENGTHS, ITEMS, KEYS, VALUES = "lengths", "items", "keys", "values"
-#: From the position of an element to its name.
+GIVEN = "is_given"  # the name of what tells whether an optional is there
+#: From the position of an element to how a message names it.
 Place = Callable[[int], str]
 
 
@@ -36,47 +39,49 @@ def is_kind(kind: Any) -> bool:
         return kind in ZEROS
     if isinstance(kind, dict) and len(kind) == 1:
         ((name, inner),) = kind.items()
-        parts = [inner] if name == "many" else inner
-        is_right = name == "many" or (isinstance(inner, list) and (name == "tuple" or len(inner) == 2))
-        is_right = is_right and (name != "pairs" or inner[0] in list(ZEROS))
-        return name in ("tuple", "many", "pairs") and is_right and bool(parts) and all(map(is_kind, parts))
+        if name in ("many", "optional"):
+            return is_kind(inner)
+        if name == "record":
+            return isinstance(inner, dict) and bool(inner) and all(map(is_kind, inner.values()))
+        is_pair = isinstance(inner, list) and len(inner) == 2 and inner[0] in list(ZEROS)
+        is_right = is_pair if name == "pairs" else name == "tuple" and isinstance(inner, list)
+        return is_right and bool(inner) and all(map(is_kind, inner))
     is_pair = isinstance(kind, list) and len(kind) == 2 and isinstance(kind[0], str)
     return is_pair and kind[0] in NUMPY_DTYPES and kind[1] in range(MAX_RANK + 1)
 
 
 def names(kind: Kind, prefix: str) -> list[str]:
+    """Return the names of the columns of a list ({"many": ..}) or dict ({"pairs": ..})."""
+    if "many" in kind:
+        return element_names(kind["many"], prefix)
+    keys, values = kind["pairs"]
+    return [*element_names(keys, join(prefix, KEYS)), *element_names(values, join(prefix, VALUES))]
+
+
+def element_names(kind: Kind, prefix: str) -> list[str]:
     """Return the names of the columns of elements of a kind."""
     if not isinstance(kind, dict):
         return [prefix]
+    if "optional" in kind:
+        return [join(prefix, GIVEN), *element_names(kind["optional"], prefix)]
     if "many" in kind:
-        return [join(prefix, LENGTHS), *names(kind["many"], join(prefix, ITEMS))]
-    parts = enumerate(kind["tuple"]) if "tuple" in kind else zip((KEYS, VALUES), kind["pairs"], strict=True)
-    return [name for key, part in parts for name in names(part, join(prefix, str(key)))]
+        return [join(prefix, LENGTHS), *names(kind, join(prefix, ITEMS))]
+    if "pairs" in kind:
+        return [join(prefix, LENGTHS), *names(kind, prefix)]
+    return [name for key, part in _parts(kind) for name in element_names(part, join(prefix, str(key)))]
 
 
 def columns_of(value: Any, kind: Kind, path: str) -> list[list[Any]]:
     """Return the columns of a list ({"many": ..}) or dict ({"pairs": ..}). Raises ArgumentError for another
-    value, with the name of the part that is wrong."""
-    if "pairs" in kind:
-        keys, values = kind["pairs"]
-        _check(isinstance(value, Mapping), path, value, kind)
-        pairs = list(value)
-        return [
-            *_columns(pairs, keys, lambda i: f"{path}.{KEYS}.{i}"),
-            *_columns(list(value.values()), values, lambda i: f"{path}.{pairs[i]}"),
-        ]
-    _check(isinstance(value, list | tuple), path, value, kind)
-    return _columns(value, kind["many"], lambda i: f"{path}.{i}")
+    value, with the name of the part that is wrong, such as targets[1]['boxes']."""
+    return _columns([value], kind, lambda _: path)[1:]
 
 
 def value_of(columns: Sequence[Sequence[Any]], kind: Kind) -> Any:
     """Return the list or dict that has these columns. Raises ArgumentError where they do not fit."""
-    given = iter(columns)
     try:
-        if "pairs" in kind:
-            keys, values = (_elements(given, part) for part in kind["pairs"])
-            return dict(zip(keys, values, strict=True))
-        return _elements(given, kind["many"])
+        found = _whole(iter(columns), kind)
+        return dict(found) if "pairs" in kind else found
     except ValueError as error:
         raise ArgumentError(f"columns of {described(kind)} do not fit together: {error}") from None
 
@@ -93,17 +98,46 @@ def described(kind: Kind, is_one: bool = True) -> str:
         return f"{before}list{plural} of {described(kind['many'], False)}"
     if "pairs" in kind:
         return f"{before}dict{plural} of {' to '.join(described(part, False) for part in kind['pairs'])}"
+    if "optional" in kind:
+        return f"{described(kind['optional'], is_one)} or None"
+    if "record" in kind:
+        inside = ", ".join(f"{key!r}: {described(part)}" for key, part in kind["record"].items())
+        return f"{before}dict{plural} of {inside}"
     return f"{before}tuple{plural} of ({', '.join(described(part) for part in kind['tuple'])})"
+
+
+def _parts(kind: Kind) -> Iterable[tuple[Any, Kind]]:
+    """Return the kinds of a tuple's or record's parts by their keys."""
+    found: Iterable[tuple[Any, Kind]] = (
+        kind["record"].items() if "record" in kind else enumerate(kind["tuple"])
+    )
+    return found
+
+
+def _whole(columns: Iterator[Sequence[Any]], kind: Kind) -> list[Any]:
+    """Return the elements of a list, or the pairs of a dict, that have the next columns."""
+    if "many" in kind:
+        return _elements(columns, kind["many"])
+    keys, values = (_elements(columns, part) for part in kind["pairs"])
+    return list(zip(keys, values, strict=True))
 
 
 def _elements(columns: Iterator[Sequence[Any]], kind: Kind) -> list[Any]:
     """Return the elements of one kind that have the next columns."""
     if not isinstance(kind, dict):
         return list(next(columns))
-    if "tuple" in kind:
-        return list(zip(*[_elements(columns, part) for part in kind["tuple"]], strict=True))
-    lengths, items = next(columns), iter(_elements(columns, kind["many"]))
-    return [list(itertools.islice(items, length)) for length in lengths]
+    if "tuple" in kind or "record" in kind:
+        rows = list(zip(*[_elements(columns, part) for _, part in _parts(kind)], strict=True))
+        return [dict(zip(kind["record"], row, strict=True)) for row in rows] if "record" in kind else rows
+    lengths = next(columns)
+    found = _elements(columns, kind["optional"]) if "optional" in kind else _whole(columns, kind)
+    if sum(lengths) != len(found):
+        raise ValueError(f"the lengths are {sum(lengths)} in all, the elements {len(found)}")
+    items = iter(found)
+    if "optional" in kind:
+        return [next(items) if is_there else None for is_there in lengths]
+    form: Callable[[Any], Any] = dict if "pairs" in kind else list
+    return [form(itertools.islice(items, length)) for length in lengths]
 
 
 def _columns(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
@@ -112,14 +146,53 @@ def _columns(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
         return [_plain(items, kind, place)]
     if isinstance(kind, list):
         return [_arrays(items, kind[0], kind[1], place)]
+    if "optional" in kind:
+        at = [i for i, item in enumerate(items) if item is not None]
+        there = [items[i] for i in at]
+        found = _columns(there, kind["optional"], lambda j: place(at[j]))
+        return [[item is not None for item in items], *found]
     if "tuple" in kind:
         return _of_tuples(items, kind, place)
+    if "record" in kind:
+        return _of_records(items, kind, place)
+    return _of_dicts(items, kind, place) if "pairs" in kind else _of_lists(items, kind, place)
+
+
+def _of_lists(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
     for i, item in enumerate(items):
         _check(isinstance(item, list | tuple), place, item, kind, i)
-    places = [(i, k) for i, item in enumerate(items) for k in range(len(item))]
-    inner = [x for item in items for x in item]
-    found = _columns(inner, kind["many"], lambda j: f"{place(places[j][0])}.{places[j][1]}")
+
+    def inner_place(j: int) -> str:
+        i, k = _position(items, j)
+        return f"{place(i)}[{k}]"
+
+    found = _columns([x for item in items for x in item], kind["many"], inner_place)
     return [list(map(len, items)), *found]
+
+
+def _of_dicts(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
+    for i, item in enumerate(items):
+        _check(isinstance(item, Mapping), place, item, kind, i)
+    keys = [key for item in items for key in item]
+
+    def value_place(j: int) -> str:
+        return f"{place(_position(items, j)[0])}[{keys[j]!r}]"
+
+    key_kind, value_kind = kind["pairs"]
+    return [
+        list(map(len, items)),
+        *_columns(keys, key_kind, lambda j: f"the key {keys[j]!r} of {place(_position(items, j)[0])}"),
+        *_columns([x for item in items for x in item.values()], value_kind, value_place),
+    ]
+
+
+def _position(items: Sequence[Any], j: int) -> tuple[int, int]:
+    """Return which of `items` has the element j of all of them, and where."""
+    i = 0
+    while j >= len(items[i]):
+        j -= len(items[i])
+        i += 1
+    return i, j
 
 
 def _of_tuples(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
@@ -128,13 +201,28 @@ def _of_tuples(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]
         _check(isinstance(item, tuple | list) and len(item) == n, place, item, kind, i)
     parts: Iterable[Any] = zip(*items, strict=True) if items else [()] * n
     found: list[list[Any]] = []
-    for k, (part, inner) in enumerate(zip(parts, kind["tuple"], strict=True)):
-        found += _columns(part, inner, partial(_place_in, place, k))
+    for (k, inner), part in zip(_parts(kind), parts, strict=True):
+        found += _columns(part, inner, _inside(place, k))
     return found
 
 
-def _place_in(place: Place, key: int, i: int) -> str:
-    return f"{place(i)}.{key}"
+def _of_records(items: Sequence[Any], kind: Kind, place: Place) -> list[list[Any]]:
+    wanted = kind["record"].keys()
+    for i, item in enumerate(items):
+        _check(isinstance(item, Mapping), place, item, kind, i)
+        if item.keys() != wanted:
+            given = ", ".join(map(str, item)) or "none"
+            raise ArgumentError(
+                f"{place(i)} has the keys {given}; they must be {', '.join(map(str, wanted))}"
+            )
+    found: list[list[Any]] = []
+    for key, inner in _parts(kind):
+        found += _columns([item[key] for item in items], inner, _inside(place, key))
+    return found
+
+
+def _inside(place: Place, key: Any) -> Place:
+    return lambda i: f"{place(i)}[{key!r}]"
 
 
 def _plain(items: Sequence[Any], kind: str, place: Place) -> list[Any]:
@@ -160,10 +248,9 @@ def _arrays(items: Sequence[Any], dtype: str, rank: int, place: Place) -> list[A
     return list(items)
 
 
-def _check(is_right: bool, place: str | Place, value: Any, kind: Kind, i: int = 0) -> None:
+def _check(is_right: bool, place: Place, value: Any, kind: Kind, i: int) -> None:
     if not is_right:
-        path = place if isinstance(place, str) else place(i)
-        raise ArgumentError(f"{path} is {described_value(value)}; it must be {described(kind)}")
+        raise ArgumentError(f"{place(i)} is {described_value(value)}; it must be {described(kind)}")
 
 
 def described_value(value: Any) -> str:

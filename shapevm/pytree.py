@@ -33,13 +33,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from . import columns
-from .columns import described_value, join
+from .columns import GIVEN, described_value, join
 from .vm.errors import ArgumentError
 from .vm.program import NUMPY_DTYPES
 
 Structure = Any
 LEAF = "*"
-GIVEN = "is_given"  # the name of the leaf that tells whether an optional is there
 _COLUMNS = ("many", "pairs")
 _KINDS = ("constant", "list", "tuple", "dict", "namedtuple", "object", "optional", *_COLUMNS)
 
@@ -67,8 +66,16 @@ def flatten(value: Any, structure: Structure, path: str = "") -> list[Any]:
     return [
         leaf
         for (key, inner), item in zip(_inner(structure), items, strict=True)
-        for leaf in flatten(item, inner, join(path, key))
+        for leaf in flatten(item, inner, _part_of(path, key, kind, structure))
     ]
+
+
+def _part_of(path: str, key: str, kind: str, structure: Structure) -> str:
+    """Return how a message names a part of what is named `path`: boxes[1]['x'], box.x."""
+    if not path or kind in ("namedtuple", "object"):
+        return join(path, key)
+    is_text = kind == "dict" and not structure.get("int_keys")
+    return f"{path}[{key!r}]" if is_text else f"{path}[{key}]"
 
 
 def absent(structure: Structure) -> list[Any]:
@@ -88,7 +95,7 @@ def paths(structure: Structure, prefix: str = "") -> list[str]:
     if structure == LEAF:
         return [prefix]
     if _kind(structure) in _COLUMNS:
-        return columns.names(_elements(structure), prefix)
+        return columns.names(structure, prefix)
     return [path for key, inner in _inner(structure) for path in paths(inner, join(prefix, key))]
 
 
@@ -97,7 +104,7 @@ def n_leaves(structure: Structure) -> int:
     if structure == LEAF:
         return 1
     if _kind(structure) in _COLUMNS:
-        return len(columns.names(_elements(structure), ""))
+        return len(columns.names(structure, ""))
     return sum(n_leaves(inner) for _, inner in _inner(structure))
 
 
@@ -232,11 +239,6 @@ def _check(structure: Structure) -> None:
         raise ArgumentError(f"{structure!r} is not a structure of nested values")
     for _, inner in _inner(structure):
         _check(inner)
-
-
-def _elements(structure: Structure) -> columns.Kind:
-    """Return the kind of the elements of a list of any length; a dict of any keys has its own."""
-    return structure.get("many", structure)
 
 
 def _zero(kind: columns.Kind) -> Any:

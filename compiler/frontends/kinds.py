@@ -10,7 +10,8 @@ import torch
 
 #: Types of TorchScript's, and kinds of plain values.
 PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
-_OF_FIXED_LISTS = ("prim::ListUnpack", "aten::__getitem__")
+_UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
+_READING = ("prim::TupleIndex", "aten::__getitem__")
 _UNWRAPPING, _ASKING = ("prim::unchecked_cast", "aten::_unwrap_optional"), ("aten::__is__", "aten::__isnot__")
 
 
@@ -30,15 +31,10 @@ class Script:
         return {name: x.type() for name, x in self._values().items()}
 
     def varying(self) -> frozenset[str]:
-        """Return the arguments that are lists or dicts, perhaps optional ones, with which the program does
-        more than to read known positions or keys."""
+        """Return the arguments, and parts of them, that are lists or dicts, perhaps optional ones, with which
+        the program does more than to read known positions or keys; parts as "states.0"."""
         found = self._values()
-        return frozenset(
-            name
-            for name in self.arguments
-            if _is_container(found[name].type())
-            and any(not _reads_a_known_place(node) for node in _users(found[name]))
-        )
+        return frozenset(path for name in self.arguments for path in _varying(name, [found[name]]))
 
     def _values(self) -> dict[str, Any]:
         inputs = list(self.graph.inputs())[0 if self.module is None else 1 :]
@@ -47,9 +43,34 @@ class Script:
         return dict(zip([name for name in order if name in names], inputs, strict=True))
 
 
-def _is_container(type: Any) -> bool:
+def _varying(path: str, values: list[Any]) -> Iterator[str]:
+    """Yield the parts of `values`, which stand for one thing, that are lists or dicts of any structure."""
+    type = values[0].type()
     type = type.getElementType() if type.kind() == "OptionalType" else type
-    return type.kind() in ("ListType", "DictType")
+    if type.kind() not in ("ListType", "DictType", "TupleType"):
+        return
+    users = [node for value in values for node in _users(value)]
+    if type.kind() != "TupleType" and not all(map(_reads_known_places, users)):
+        yield path
+        return
+    parts: dict[Any, list[Any]] = {}
+    for node in filter(_reads_known_places, users):
+        for key, part in _parts_read(node):
+            parts.setdefault(key, []).append(part)
+    if all(map(_reads_known_places, users)):
+        for key, found in parts.items():
+            yield from _varying(f"{path}.{key}", found)
+    else:
+        yield from _inside(path, type)
+
+
+def _inside(path: str, type: Any) -> Iterator[str]:
+    """Yield the parts of a tuple that are lists or dicts."""
+    type = type.getElementType() if type.kind() == "OptionalType" else type
+    if type.kind() in ("ListType", "DictType"):
+        yield path
+    for i, part in enumerate(type.elements() if type.kind() == "TupleType" else ()):
+        yield from _inside(f"{path}.{i}", part)
 
 
 def _users(value: Any) -> Iterator[Any]:
@@ -61,10 +82,18 @@ def _users(value: Any) -> Iterator[Any]:
             yield use.user
 
 
-def _reads_a_known_place(node: Any) -> bool:
-    if node.kind() not in _OF_FIXED_LISTS:
-        return False
-    return node.kind() == "prim::ListUnpack" or node.inputsAt(1).node().kind() == "prim::Constant"
+def _reads_known_places(node: Any) -> bool:
+    if node.kind() in _UNPACKING:
+        return True
+    return node.kind() in _READING and node.inputsAt(1).node().kind() == "prim::Constant"
+
+
+def _parts_read(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and values that a node reads out of a tuple, list or dict."""
+    if node.kind() in _UNPACKING:
+        yield from enumerate(node.outputs())
+    else:
+        yield node.inputsAt(1).toIValue(), node.output()
 
 
 def is_script(model: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ...vm.isa import DTYPES
 from .dims import OPEN, DimExpr, equal, format_dim, parse_dim
@@ -45,9 +45,11 @@ class ScalarType:
 
 @dataclass(frozen=True)
 class ListType:
-    """A list of any length with equal element types."""
+    """A list of any length with equal element types. `form`: what it stands for in the model: a "list"; a
+    "dict", of which it has the pairs; an "optional", of which it has the value where it is there."""
 
     element: Type
+    form: str = field(default="list", compare=False)
 
     def __str__(self) -> str:
         return f"list<{self.element}>"
@@ -55,9 +57,11 @@ class ListType:
 
 @dataclass(frozen=True)
 class TupleType:
-    """A tuple with one type per element."""
+    """A tuple with one type per element. `keys`: those of the dict that it stands for in the model, else
+    none."""
 
     elements: tuple[Type, ...]
+    keys: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"tuple<{', '.join(map(str, self.elements))}>"
@@ -110,11 +114,30 @@ def joined(a: Type, b: Type) -> Type | None:
         return TensorType(a.dtype, tuple(x if equal(x, y) else OPEN for x, y in pairs))
     if isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.elements) == len(b.elements):
         found = [joined(x, y) for x, y in zip(a.elements, b.elements, strict=True)]
-        return None if None in found else TupleType(tuple(type for type in found if type is not None))
+        if None in found or (a.keys and b.keys and a.keys != b.keys):
+            return None
+        return TupleType(tuple(type for type in found if type is not None), a.keys or b.keys)
     if isinstance(a, ListType) and isinstance(b, ListType):
         inner = joined(a.element, b.element)
-        return None if inner is None else ListType(inner)
+        if inner is not None:
+            return ListType(inner, b.form if a.form == "list" else a.form)
+    if is_optional(a) or is_optional(b):
+        return _joined_optional(a, b)
     return a if types_equal(a, b) else None
+
+
+def is_optional(type: Type) -> bool:
+    """Return True for the list that stands for an optional."""
+    return isinstance(type, ListType) and type.form == "optional"
+
+
+def _joined_optional(a: Type, b: Type) -> Type | None:
+    """Return the type of an optional and another one, or what it may hold; that of None holds NONE."""
+    inner = [type.element if isinstance(type, ListType) and is_optional(type) else type for type in (a, b)]
+    if NONE in inner:
+        return ListType(inner[0] if inner[1] == NONE else inner[1], "optional")
+    found = joined(*inner)
+    return None if found is None else ListType(found, "optional")
 
 
 def common_type(types: Iterable[Type | None]) -> Type | None:
@@ -130,8 +153,10 @@ def with_open_sizes(type: Type, is_known: Callable[[DimExpr], bool]) -> Type:
     if isinstance(type, TensorType):
         return TensorType(type.dtype, tuple(x if is_known(x) else OPEN for x in type.shape))
     if isinstance(type, TupleType):
-        return TupleType(tuple(with_open_sizes(each, is_known) for each in type.elements))
-    return ListType(with_open_sizes(type.element, is_known)) if isinstance(type, ListType) else type
+        return replace(type, elements=tuple(with_open_sizes(each, is_known) for each in type.elements))
+    if isinstance(type, ListType):
+        return replace(type, element=with_open_sizes(type.element, is_known))
+    return type
 
 
 def parts(type: Type) -> tuple[Type, ...]:

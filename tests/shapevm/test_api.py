@@ -161,8 +161,8 @@ def test_wrong_nesting(build):
     exe = build(lambda self, x: x["a"] + x["b"][1], {"a": X(), "b": [X(), X()]})
     for value, message in [
         ({"a": X()}, "x has the keys a; they must be a, b"),
-        ({"a": X(), "b": [X()]}, "x.b is a list of 1; it must be a list of 2"),
-        ({"a": X(), "b": X()}, "x.b is a Tensor; it must be a list of 2"),
+        ({"a": X(), "b": [X()]}, r"x\['b'\] is a list of 1; it must be a list of 2"),
+        ({"a": X(), "b": X()}, r"x\['b'\] is a Tensor; it must be a list of 2"),
         (X(), "x is a Tensor; it must have a, b"),
         ({"a": X(), "b": [X(), X(4)]}, 'input "x.b.1": axis 0 has size 4; it must be 3'),
     ]:

@@ -1,10 +1,12 @@
-"""Lists of any length and dicts of any keys among the arguments: each call gives their columns (see
-`shapevm.columns`), of which the program makes the list, or the list of a dict's pairs, before all else."""
+"""Lists of any length and dicts of any keys: each call gives the columns (see `shapevm.columns`) of those
+among the arguments, of which the program makes the list, or the list of a dict's pairs, before all else; at
+its end it makes the columns of those among the results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +14,7 @@ import torch
 from ....columns import Kind, names
 from ...ir.dims import OPEN
 from ...ir.graph import Builder, Value
-from ...ir.types import INT, ListType, ScalarType, TensorType, TupleType, Type, common_type, parts
+from ...ir.types import BOOL, INT, ListType, ScalarType, TensorType, TupleType, Type, common_type, parts
 from ...ops.loops import for_each_place
 from ..dtypes import dtype_name
 from ..kinds import PLAIN
@@ -22,30 +24,41 @@ if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 
-def element_type(type: Any, examples: Sequence[Any]) -> Type | None:
-    """Return the type of the elements of a list or dict, whose type in the source is `type`, in some examples
-    of it; None where these are of several dtypes or ranks, or tell none, and for what no list may hold."""
-    if type.kind() == "DictType":
-        key = PLAIN.get(type.getKeyType().kind())
-        value = _type(type.getValueType(), [x for found in examples for x in found.values()])
-        return None if key is None or value is None else TupleType((ScalarType(key), value))
-    return _type(type.getElementType(), [x for found in examples for x in found])
-
-
-def _type(type: Any, examples: Sequence[Any]) -> Type | None:
-    """Return the type of values whose type in the source is `type`."""
+def type_of(type: Any, examples: Sequence[Any]) -> Type | None:
+    """Return the type of elements whose type in the source is `type`, by examples; None where these are of
+    several dtypes or ranks, or tell none, and for what no list may hold."""
     kind = type.kind()
     if kind in PLAIN:
         return ScalarType(PLAIN[kind])
     if kind == "TensorType" and all(isinstance(x, torch.Tensor) for x in examples):
         return common_type(TensorType(dtype_name(x.dtype), (OPEN,) * x.ndim) for x in examples)
+    if kind == "OptionalType":
+        inner = type_of(type.getElementType(), [x for x in examples if x is not None])
+        return None if inner is None else ListType(inner, "optional")
     if kind == "ListType":
-        element = element_type(type, examples)
-        return None if element is None else ListType(element)
+        inner = type_of(type.getElementType(), [x for found in examples for x in found])
+        return None if inner is None else ListType(inner)
+    if kind == "DictType":
+        return _type_of_dict(type, examples)
     if kind != "TupleType" or not type.elements():
         return None
-    found = [_type(part, [x[i] for x in examples]) for i, part in enumerate(type.elements())]
-    return None if None in found else TupleType(tuple(part for part in found if part is not None))
+    return _tuple([type_of(part, [x[i] for x in examples]) for i, part in enumerate(type.elements())])
+
+
+def _type_of_dict(type: Any, examples: Sequence[Any]) -> Type | None:
+    """Return the type of dicts: of any keys where the values are of one type, else of the examples' keys."""
+    key = PLAIN.get(type.getKeyType().kind())
+    value = type_of(type.getValueType(), [x for found in examples for x in found.values()])
+    if key is not None and value is not None:
+        return ListType(TupleType((ScalarType(key), value)), "dict")
+    keys = tuple(examples[0]) if examples else ()
+    if key != "str" or not keys or any(found.keys() != set(keys) for found in examples):
+        return None
+    return _tuple([type_of(type.getValueType(), [found[name] for found in examples]) for name in keys], keys)
+
+
+def _tuple(found: Sequence[Type | None], keys: tuple[str, ...] = ()) -> TupleType | None:
+    return None if None in found else TupleType(tuple(part for part in found if part is not None), keys)
 
 
 def has_tensors(type: Type) -> bool:
@@ -53,22 +66,27 @@ def has_tensors(type: Type) -> bool:
     return isinstance(type, TensorType) or any(map(has_tensors, parts(type)))
 
 
-def structure_of(type: Type, is_dict: bool = False) -> Kind:
-    """Return the kind that `shapevm.columns` has of a type; of a list of pairs as that of a dict."""
+def has_forms(type: Type) -> bool:
+    """Return True for a type with dicts or optionals in it, which lists and tuples stand for."""
+    is_form = type.form != "list" if isinstance(type, ListType) else bool(getattr(type, "keys", ()))
+    return is_form or any(map(has_forms, parts(type)))
+
+
+def structure_of(type: Type) -> Kind:
+    """Return the kind that `shapevm.columns` has of a type."""
     if isinstance(type, ListType):
-        if is_dict and isinstance(type.element, TupleType):
-            return {"pairs": list(map(structure_of, type.element.elements))}
-        return {"many": structure_of(type.element)}
+        if type.form == "dict":
+            return {"pairs": list(map(structure_of, parts(type.element)))}
+        return {"many" if type.form == "list" else "optional": structure_of(type.element)}
     if isinstance(type, TupleType):
-        return {"tuple": list(map(structure_of, type.elements))}
+        found = list(map(structure_of, type.elements))
+        return {"record": dict(zip(type.keys, found, strict=True))} if type.keys else {"tuple": found}
     return [type.dtype, type.rank] if isinstance(type, TensorType) else str(type).partition("(")[0]
 
 
-def given(importer: ScriptImporter, path: str, type: ListType, is_dict: bool) -> Value:
+def given(importer: ScriptImporter, path: str, type: ListType) -> Value:
     """Return a list of `type` whose columns are inputs: the list itself, or that of a dict's pairs."""
-    kind = structure_of(type, is_dict)
-    found = names(kind if is_dict else kind["many"], path)
-    columns = zip(found, _leaves(type.element), strict=True)
+    columns = zip(names(structure_of(type), path), _leaves(type.element), strict=True)
     inputs = [Column(name, importer.graph.input(name, ListType(each))) for name, each in columns]
     return _rebuilt(importer.builder, type.element, iter(inputs)).value
 
@@ -84,7 +102,7 @@ class Column:
 def _leaves(type: Type) -> Iterator[Type]:
     """Yield the types of the elements of the columns of a type."""
     if isinstance(type, ListType):
-        yield INT
+        yield BOOL if type.form == "optional" else INT
         yield from _leaves(type.element)
     elif isinstance(type, TupleType):
         for part in type.elements:
@@ -120,15 +138,17 @@ def _zipped(b: Builder, type: TupleType, columns: Sequence[Column]) -> Column:
 
 
 def _cut(b: Builder, type: ListType, lengths: Column, items: Column) -> Column:
-    """Return the lists of such lengths that lie behind each other in `items`."""
+    """Return the lists of such lengths, or the optionals that are there, that lie behind each other in
+    `items`."""
     n_items, zero = b.one("len", items.value), b.size(0)
-    message = (
-        f'input "{lengths.name}" must have numbers from 0 on, in all as many as "{items.name}" has elements'
-    )
+    what = "as many that are true as" if type.form == "optional" else "numbers from 0 on, in all as many as"
+    message = f'input "{lengths.name}" must have {what} "{items.name}" has elements'
 
     def turn(place: Value, carried: list[Value]) -> list[Value]:
         made, begin = carried
         length = b.one("get", lengths.value, place)
+        if type.form == "optional":
+            length = b.one("to_int", length)
         end = b.one("int_add", begin, length)
         fits = b.one("bool_and", b.one("int_le", zero, length), b.one("int_le", end, n_items))
         b.apply("guard", fits, message=message)
@@ -138,3 +158,54 @@ def _cut(b: Builder, type: ListType, lengths: Column, items: Column) -> Column:
     made, end = for_each_place(b, b.one("len", lengths.value), start, turn, "list")
     b.apply("guard", b.one("int_eq", end, n_items), message=message)
     return Column(lengths.name, made)
+
+
+def columns_of(b: Builder, items: Value, element: Type) -> Iterator[Value]:
+    """Yield the columns of a list of elements of a type."""
+    if isinstance(element, TupleType):
+        for i, part in enumerate(element.elements):
+            place = b.size(i)
+            parts_of = _mapped(b, items, part, partial(_part, b, place))
+            yield from columns_of(b, parts_of, part)
+    elif isinstance(element, ListType):
+        length = _is_there if element.form == "optional" else _length
+        yield _mapped(b, items, BOOL if element.form == "optional" else INT, lambda x: length(b, x))
+        yield from columns_of(b, _joined(b, items, element), element.element)
+    else:
+        yield items
+
+
+def _part(b: Builder, place: Value, x: Value) -> Value:
+    return b.one("get", x, place)
+
+
+def _length(b: Builder, x: Value) -> Value:
+    return b.one("len", x)
+
+
+def _is_there(b: Builder, x: Value) -> Value:
+    return b.one("int_lt", b.size(0), b.one("len", x))
+
+
+def _mapped(b: Builder, items: Value, type: Type, compute: Callable[[Value], Value]) -> Value:
+    """Return the list of what `compute`, which gives values of `type`, makes of each element."""
+
+    def turn(place: Value, made: list[Value]) -> list[Value]:
+        return [b.one("append", made[0], compute(b.one("get", items, place)))]
+
+    return for_each_place(b, b.one("len", items), [b.one("list", element=type)], turn, "list")[0]
+
+
+def _joined(b: Builder, items: Value, type: ListType) -> Value:
+    """Return the elements of lists of `type` behind each other."""
+
+    def turn(place: Value, made: list[Value]) -> list[Value]:
+        inner = b.one("get", items, place)
+
+        def put(k: Value, made: list[Value]) -> list[Value]:
+            return [b.one("append", made[0], b.one("get", inner, k))]
+
+        return for_each_place(b, b.one("len", inner), made, put, "list")
+
+    start = b.one("list", element=type.element)
+    return for_each_place(b, b.one("len", items), [start], turn, "list")[0]

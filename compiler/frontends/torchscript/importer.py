@@ -112,7 +112,7 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
 
 def _fixed(script: Script) -> Iterator[frozenset[str]]:
     """Yield sets of arguments to try with the None or the length of the example: fewer ones first."""
-    lists = script.varying()
+    lists = frozenset(path.partition(".")[0] for path in script.varying())
     options = {name for name, type in script.types().items() if optionals.inner_type(type) is not None}
     yield from (found for found in (lists, lists | options) if found)
 

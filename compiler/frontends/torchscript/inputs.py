@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....pytree import GIVEN, LEAF, Structure, distinct, paths, to_json
+from ....columns import GIVEN
+from ....pytree import LEAF, Structure, distinct, paths, to_json
 from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType, Type
+from ...ir.types import BOOL, ListType, ScalarType, TensorType
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
 from . import columns
 from .optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
-from .run_time_dicts import RUN_TIME_DICTS
 from .scalars import value_of
 from .values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
@@ -111,12 +111,12 @@ class Inputs:
         is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
         if inner is not None and not is_fixed:
             example = zero_of(inner) if x is None else x
-            is_open = self._element(path, example, shapes, inner) is not None or can_be_open(example, type_)
+            is_open = self._list_type(path, example, shapes, inner) is not None or can_be_open(example, type_)
             if is_open:
                 return self._optional(path, example, shapes, inner)
-        element = None if is_fixed else self._element(path, x, shapes, type_)
-        if element is not None:
-            return self._of_any_length(path, ListType(element), isinstance(x, dict))
+        found = None if is_fixed else self._list_type(path, x, shapes, type_)
+        if found is not None:
+            return self._of_any_length(path, found)
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
@@ -141,21 +141,22 @@ class Inputs:
             f"input {path} is a {type(x).__name__}; give tensors, numbers, lists, tuples or dicts"
         )
 
-    def _element(self, path: str, x: Any, shapes: Any, type_: Any) -> Type | None:
-        """Return the type of the elements of a list of any length, or of a dict of any keys; None for what is
-        none."""
+    def _list_type(self, path: str, x: Any, shapes: Any, type_: Any) -> ListType | None:
+        """Return the type of a list of any length, or of a dict of any keys; None for what is none."""
         if path not in self._varying or not isinstance(x, list | tuple | dict):
             return None
-        element = columns.element_type(type_, [x])
-        return element if shapes is ANY or element is None or not columns.has_tensors(element) else None
+        found = columns.type_of(type_, [x])
+        if not isinstance(found, ListType) or found.form == "optional":
+            return None
+        return found if shapes is ANY or not columns.has_tensors(found) else None
 
-    def _of_any_length(self, path: str, type_: ListType, is_dict: bool) -> tuple[Structure, Any]:
+    def _of_any_length(self, path: str, type_: ListType) -> tuple[Structure, Any]:
         """Return the structure of a list of any length or a dict of any keys, and what it is in the
         program."""
-        value = columns.given(self.importer, path, type_, is_dict)
-        made = Dict(value) if is_dict else List(value)
+        value = columns.given(self.importer, path, type_)
+        made = Dict(value) if type_.form == "dict" else List(value)
         self.importer.tensors.given.add(made.memory)
-        return columns.structure_of(type_, is_dict), made
+        return columns.structure_of(type_), made
 
     def _why_of_this_length(self, path: str, x: list[Any], type_: Any) -> str:
         """Return why a list of tensors has as many as the example; "" for another list."""
@@ -307,15 +308,12 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
     if kind_of(x):
         values.append(value_of(importer.builder, x))
         return LEAF
-    if isinstance(x, List) and is_run_time_list(x.content):
-        values.append(x.read())
-        return LEAF
+    if isinstance(x, List | Dict) and is_run_time_list(x.content):
+        return _of_any_length(importer, x, values)
     if isinstance(x, tuple | List):
         items = [_structure(importer, item, values) for item in (x if isinstance(x, tuple) else x.content)]
         return {"tuple" if isinstance(x, tuple) else "list": items}
     if isinstance(x, Dict):
-        if is_run_time_list(x.content):
-            return _any_keys(importer, x, values)
         structure: dict[str, Any] = {
             "dict": {str(key): _structure(importer, item, values) for key, item in x.content.items()}
         }
@@ -330,13 +328,13 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
     raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")
 
 
-def _any_keys(importer: ScriptImporter, x: Dict, values: list[Value]) -> Structure:
-    """Return the structure of a dict whose keys only a call tells: its keys and its values are outputs."""
-    structure = columns.structure_of(x.content.type, is_dict=True)
-    if isinstance(structure["pairs"][1], dict):
-        raise UnsupportedOp(
-            "an output is a dict of lists or tuples whose keys only a call tells; return list(d.keys()) and "
-            "list(d.values())"
-        )
-    values += [RUN_TIME_DICTS[part](importer, x).read() for part in ("keys", "values")]
-    return structure
+def _of_any_length(importer: ScriptImporter, x: List | Dict, values: list[Value]) -> Structure:
+    """Return the structure of a list or dict whose length or keys only a call tells: the columns are outputs
+    where there is a dict or an optional in it, else it is one itself."""
+    value = x.read()
+    type = ListType(value.type.element, "dict" if isinstance(x, Dict) else "list")
+    if not columns.has_forms(type):
+        values.append(value)
+        return LEAF
+    values += columns.columns_of(importer.builder, value, type.element)
+    return columns.structure_of(type)

@@ -427,7 +427,12 @@ def _script_type(element: Type) -> str:
     if isinstance(element, ScalarType):
         return element.kind
     if isinstance(element, ListType):
-        return f"List[{_script_type(element.element)}]"
+        inner = _script_type(element.element)
+        if element.form == "dict":
+            return f"Dict[{inner.removeprefix('Tuple[')}"
+        return f"List[{inner}]" if element.form == "list" else f"Optional[{inner}]"
+    if isinstance(element, TupleType) and element.keys:
+        return f"Dict[str, {_script_type(element.elements[0])}]"
     if isinstance(element, TupleType):
         return f"Tuple[{', '.join(map(_script_type, element.elements))}]"
     assert isinstance(element, TensorType)

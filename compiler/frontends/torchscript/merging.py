@@ -14,9 +14,19 @@ from typing import Any, cast
 from ...ir.dims import OPEN, DimExpr, equal, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Builder, Value
-from ...ir.types import BOOL, ListType, ScalarType, TensorType, TupleType, Type, common_type, with_open_sizes
+from ...ir.types import (
+    BOOL,
+    NONE,
+    ListType,
+    ScalarType,
+    TensorType,
+    TupleType,
+    Type,
+    common_type,
+    with_open_sizes,
+)
 from ...ops import build as B
-from .elements import element_of, packed
+from .elements import dict_type, packed, type_of
 from .nested import Element
 from .scalars import value_of
 from .tensors import Tensors
@@ -142,20 +152,15 @@ class Merger:
         if isinstance(x, dict):
             parts = tuple(self.widen(Same(part), part, values) for part in x.values())
             return Parts("pairs", parts, tuple(x))
-        if isinstance(x, Dict):
-            pairs = self.plan_of(x.content, values)
-            if isinstance(pairs, RunTimeList):
-                return RunTimeList(pairs.element, "dict")
-            assert isinstance(pairs, Parts)
-            return Parts("dict", pairs.parts, pairs.keys)
-        if isinstance(x, Element):
-            return RunTimeList(with_open_sizes(x.list_type.element, self._is_visible), "list")
-        if isinstance(x, List):
+        if isinstance(x, List | Dict):
+            kind = "list" if isinstance(x, List) else "dict"
+            if isinstance(x, Element):
+                return RunTimeList(with_open_sizes(x.list_type.element, self._is_visible), kind)
             inner = self.plan_of(x.content, values)
             if isinstance(inner, RunTimeList):
-                return RunTimeList(inner.element, "list")
+                return RunTimeList(inner.element, kind)
             assert isinstance(inner, Parts)
-            return Parts("list", inner.parts, (), x.declared)
+            return Parts(kind, inner.parts, inner.keys, x.declared)
         if is_run_time_list(x):
             return RunTimeList(with_open_sizes(x.type.element, self._is_visible), "items")
         if isinstance(x, Maybe):
@@ -376,7 +381,7 @@ class Merger:
                 return Member(plan.keys[0], items[0])
             if plan.kind in ("dict", "pairs"):
                 pairs = dict(zip(plan.keys, items, strict=True))
-                return pairs if plan.kind == "pairs" else Dict(pairs)
+                return pairs if plan.kind == "pairs" else Dict(pairs, declared=plan.declared)
             if plan.kind == "list":
                 return List(items, declared=plan.declared)
             return tuple(items) if plan.kind == "tuple" else items
@@ -411,7 +416,8 @@ def _element_types(plan: Plan) -> Iterator[Type]:
         types = map(_element_type, plan.parts)
         if plan.kind in ("dict", "pairs"):
             keys = (ScalarType(kind_of(key)) for key in plan.keys)
-            types = map(TupleType, zip(keys, types, strict=True))
+            yield from map(TupleType, zip(keys, types, strict=True))
+            return
         yield from types
 
 
@@ -422,6 +428,14 @@ def _element_type(plan: Plan) -> Type:
         return ScalarType(kind_of(plan.value))
     if isinstance(plan, Same) and isinstance(plan.value, tuple):
         return TupleType(tuple(_element_type(Same(item)) for item in plan.value))
+    if isinstance(plan, Same) and plan.value is None:
+        return ListType(NONE, "optional")
+    if isinstance(plan, Optional):
+        return ListType(_element_type(plan.inner), "optional")
+    if isinstance(plan, RunTimeList) and plan.kind == "dict":
+        return ListType(plan.element, "dict")
+    if isinstance(plan, Parts) and plan.kind == "dict":
+        return dict_type(plan.keys, list(map(_element_type, plan.parts)), plan.declared)
     if isinstance(plan, Parts) and plan.kind == "tuple":
         return TupleType(tuple(map(_element_type, plan.parts)))
     if isinstance(plan, RunTimeList) and plan.kind == "list":
@@ -430,8 +444,8 @@ def _element_type(plan: Plan) -> Type:
         common = common_type(map(_element_type, plan.parts)) if plan.parts else plan.declared
         if common is not None:
             return ListType(common)
-    if isinstance(plan, Same) and isinstance(plan.value, List):
-        return ListType(element_of(plan.value, _type_of_tensor))
+    if isinstance(plan, Same) and isinstance(plan.value, List | Dict):
+        return type_of(plan.value, _type_of_tensor)
     if (
         isinstance(plan, Same)
         and isinstance(plan.value, Tensor)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ListType, TupleType, Type
+from ...ir.types import ListType, TensorType, TupleType, Type
 from . import elements
 from .values import Dict, Holder, List, Maybe, Ties, is_run_time_list, next_version
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 
-class Element(List):
-    """The list at `place` of `owner`; `path`: where it is in the tuple that is there."""
+class Element(Holder):
+    """The list or dict at `place` of `owner`; `path`: where it is in the tuple that is there."""
 
     def __init__(self, importer: ScriptImporter, owner: Holder, place: Value, path: tuple[int, ...]) -> None:
         self.importer, self.owner, self.place, self.path = importer, owner, place, path
@@ -76,8 +76,16 @@ class Element(List):
         return found
 
 
+class ListElement(Element, List):
+    """A list that is an element."""
+
+
+class DictElement(Element, Dict):
+    """A dict that is an element."""
+
+
 def has_lists(x: Any) -> bool:
-    """Return True for a list or dict of a run-time length with lists among its elements."""
+    """Return True for a list or dict of a run-time length with lists or dicts among its elements."""
     if isinstance(x, Element):
         return _has_lists(x.list_type.element)
     return is_run_time_list(x.content) and _has_lists(x.content.type.element)
@@ -90,24 +98,57 @@ def _has_lists(type: Type) -> bool:
 
 
 def taken(importer: ScriptImporter, owner: Holder, place: Value) -> Any:
-    """Return the element of a list or dict at a place, the lists in it as elements of `owner`."""
+    """Return the element of a list or dict at a place, the lists and dicts in it as elements of `owner`."""
     return _taken(importer, owner, place, elements.got(importer.builder, owner.read(), place), ())
 
 
 def _taken(importer: ScriptImporter, owner: Holder, place: Value, value: Value, path: tuple[int, ...]) -> Any:
-    if isinstance(value.type, ListType):
-        return Element(importer, owner, place, path)
-    if not isinstance(value.type, TupleType):
-        return elements.unpacked(importer.builder, value, importer.tensors.fresh)
-    b, n = importer.builder, len(value.type.elements)
-    parts = [elements.got(b, value, b.size(i)) for i in range(n)]
-    return tuple(_taken(importer, owner, place, part, (*path, i)) for i, part in enumerate(parts))
+    b, type = importer.builder, value.type
+    if isinstance(type, ListType):
+        if type.form == "optional":
+            return _optional(importer, owner, place, value)
+        return (DictElement if type.form == "dict" else ListElement)(importer, owner, place, path)
+    if isinstance(type, TupleType):
+        parts = [elements.got(b, value, b.size(i)) for i in range(len(type.elements))]
+        found = [_taken(importer, owner, place, part, (*path, i)) for i, part in enumerate(parts)]
+        if type.keys:
+            return Dict(dict(zip(type.keys, found, strict=True)), ties=_ties_to(owner))
+        return tuple(found)
+    return importer.tensors.fresh(value) if isinstance(type, TensorType) else value
+
+
+def _optional(importer: ScriptImporter, owner: Holder, place: Value, value: Value) -> Maybe:
+    """Return the optional that a list of what is there stands for. Lists in it cannot be changed there."""
+    b, type = importer.builder, value.type
+    assert isinstance(type, ListType)
+    is_there = b.one("int_lt", b.size(0), b.one("len", value))
+    some = b.one("append", value, elements.zero(b, type.element))
+    found = elements.got(b, some, b.size(0))
+    apart = List(some, memory=owner.memory)
+    return Maybe(is_there, _fixed(owner, _taken(importer, apart, b.size(0), found, ())))
+
+
+def _ties_to(owner: Holder) -> Ties:
+    """Return the ties of a list or dict that is in another one and cannot be changed by itself."""
+    return Ties(True, True, ((owner.root, next_version()),))
+
+
+def _fixed(owner: Holder, x: Any) -> Any:
+    """Return what was taken out of an optional in `owner`, lists and dicts so that they cannot be changed."""
+    if isinstance(x, tuple):
+        return tuple(_fixed(owner, part) for part in x)
+    if isinstance(x, Dict):
+        content = x.content
+        if isinstance(content, dict):
+            content = {key: _fixed(owner, part) for key, part in content.items()}
+        return Dict(content, memory=owner.memory, ties=_ties_to(owner))
+    return List(x.content, memory=owner.memory, ties=_ties_to(owner)) if isinstance(x, List) else x
 
 
 def detached(importer: ScriptImporter, owner: Holder, x: Any) -> Any:
     """Return what was taken out of `owner` without its place there, which it is about to lose."""
     if isinstance(x, Element):
-        found = List(x.content, memory=owner.memory)
+        found = (Dict if isinstance(x, Dict) else List)(x.content, memory=owner.memory)
         found.ties = Ties(owner.ties.is_copied, True, owner.ties.follows)
         return found
     return tuple(detached(importer, owner, part) for part in x) if isinstance(x, tuple) else x
@@ -118,7 +159,9 @@ def give(importer: ScriptImporter, owner: Holder, x: Any) -> None:
     if isinstance(x, tuple):
         for part in x:
             give(importer, owner, part)
-    if not isinstance(x, List):
+    if isinstance(x, Maybe):
+        give(importer, owner, x.value)
+    if not isinstance(x, Holder):
         return
     importer.tensors.share(owner.memory, x.memory)
     if isinstance(x, Element):
@@ -134,13 +177,17 @@ def alone(x: Any) -> Any:
     """Return what a function of the library is given for `x`, which it puts into a list of its own."""
     if isinstance(x, tuple):
         return tuple(map(alone, x))
+    if isinstance(x, Maybe):
+        return Maybe(x.is_there, alone(x.value))
+    if isinstance(x, Dict):
+        return Dict(x.content, memory=x.memory, declared=x.declared)
     return List(x.content, memory=x.memory, declared=x.declared) if isinstance(x, List) else x
 
 
 def follow(importer: ScriptImporter, owner: Holder, x: Any) -> None:
     """`x` may be a list out of `owner`, whose place there is not known."""
     x = x.value if isinstance(x, Maybe) else x
-    if isinstance(x, List) and not isinstance(x, Element):
+    if isinstance(x, Holder) and not isinstance(x, Element):
         importer.regions.tie(x, Ties(True, True, ((owner.root, next_version()),)))
 
 

@@ -13,7 +13,7 @@ from ...ir.graph import Value
 from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TensorType, TupleType, Type
 from ...ops import build as B
 from ..dtypes import NUMBER_OF
-from . import library
+from . import library, run_time_dicts
 from .bounds import check_length
 from .containers import content, get_item, key_of
 from .optionals import there
@@ -35,6 +35,7 @@ from .values import (
     is_run_time,
     is_run_time_list,
     is_same,
+    is_size,
     kind_of,
 )
 
@@ -111,13 +112,31 @@ def _declared(type: Any) -> Type | None:
     if kind == "TupleType":
         parts = [_declared(part) for part in type.elements()]
         return None if None in parts else TupleType(tuple(part for part in parts if part is not None))
+    if kind == "OptionalType":
+        inner = _declared(type.getElementType())
+        return None if inner is None else ListType(inner, "optional")
+    if kind == "DictType":
+        pair = _declared_pair(type)
+        return None if pair is None else ListType(pair, "dict")
     return _SCALARS.get(kind)
+
+
+def _declared_pair(type: Any) -> Type | None:
+    """Return the type of the pairs of a dict, None where it depends on tensors."""
+    key, value = _declared(type.getKeyType()), _declared(type.getValueType())
+    return None if key is None or value is None else TupleType((key, value))
 
 
 def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
     found = _values(importer, node)
-    keys = [key_of(key) for key in found[::2]]
-    return [Dict(dict(zip(keys, found[1::2], strict=True)))]
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    made = Dict({}, declared=_declared_pair(node.output().type()))
+    if any(is_run_time(key) or is_size(key) for key, _ in pairs):
+        for key, item in pairs:
+            run_time_dicts.set_key(importer, made, key, item)
+    else:
+        made.content = {key_of(key): item for key, item in pairs}
+    return [made]
 
 
 def _unpack(importer: ScriptImporter, node: Any) -> list[Any]:

@@ -51,9 +51,8 @@ class Region:
         """Return a result as it is at the end of the region, of which changes have been taken back."""
         if id(x) in self.ended:
             content = self.ended[id(x)]
-            if isinstance(x, List):
-                return List(content, memory=x.memory, declared=x.declared)
-            return Dict(content, memory=x.memory)
+            form = List if isinstance(x, List) else Dict
+            return form(content, memory=x.memory, declared=x.declared)
         if isinstance(x, Maybe):
             return Maybe(x.is_there, self.at_end(x.value))
         return tuple(map(self.at_end, x)) if type(x) is tuple else x

@@ -35,7 +35,8 @@ def _replace(importer: ScriptImporter, x: Dict, made: List) -> None:
 def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
     """x[key] = item, of a key that a call tells, or in a dict of such keys."""
     if not is_run_time_list(x.content) and not x.content:
-        pairs = List(importer.builder.one("list", element=_type(importer, key, item)), memory=x.memory)
+        type = x.declared or _type(importer, key, item)
+        pairs = List(importer.builder.one("list", element=type), memory=x.memory)
     else:
         pairs = as_list(importer, x)
     _replace(importer, x, _call(importer, "put", pairs, key, (key, nested.alone(item))))

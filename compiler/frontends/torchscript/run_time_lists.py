@@ -14,7 +14,7 @@ from . import elements, library, nested
 from .bounds import check_length
 from .composites import choose
 from .scalars import scalar_op, unknown_int, value_of
-from .values import Fails, List, Tensor, is_run_time_list, is_size
+from .values import Dict, Fails, List, Maybe, Tensor, is_run_time_list, is_size
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -52,12 +52,21 @@ def _made(importer: ScriptImporter, x: List) -> Value:
 
 def _hold(importer: ScriptImporter, x: List, item: Any) -> None:
     """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
+    _share(importer, x, item)
+    nested.give(importer, x, item)
+
+
+def _share(importer: ScriptImporter, x: List, item: Any) -> None:
+    """The memory of tensors in an element is that of the list's."""
     if isinstance(item, Tensor):
         importer.tensors.share(x.memory, item.memory)
-    elif isinstance(item, List):
-        nested.give(importer, x, item)
+    elif isinstance(item, Maybe):
+        _share(importer, x, item.value)
+    elif isinstance(item, Dict | List) and not isinstance(item.content, Value):
+        content = item.content
+        _share(importer, x, tuple(content.values() if isinstance(content, dict) else content))
     for each in item if isinstance(item, tuple) else ():
-        _hold(importer, x, each)
+        _share(importer, x, each)
 
 
 def become_run_time(importer: ScriptImporter, x: List) -> None:
@@ -87,9 +96,7 @@ def element(importer: ScriptImporter, x: List, index: Any) -> Any:
     """Return the element at a position, counted from the end where it is negative."""
     place = position(importer, index, importer.builder.one("len", x.content))
     found = nested.taken(importer, x, place)
-    for each in found if isinstance(found, tuple) else (found,):
-        if not isinstance(each, List):
-            _hold(importer, x, each)
+    _share(importer, x, found)
     return found
 
 

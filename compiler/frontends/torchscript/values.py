@@ -97,11 +97,12 @@ class Ties:
 @dataclass(eq=False)
 class Holder(Cell):
     """A list or dict. Where only a call tells its length, `memory` stands for that of the tensors in it.
-    `changed`: when a list in it changed last; `layout`: when its elements moved last; `version`: when it
-    changed last itself."""
+    `declared`: the type of its elements or pairs, where the source tells it. `changed`: when a list in it
+    changed last; `layout`: when its elements moved last; `version`: when it changed last itself."""
 
     memory: Memory = field(default_factory=lambda: Memory(None))
     ties: Ties = Ties()
+    declared: Type | None = None
     changed: int = 0
     version: int = 0
     layout: int = 0
@@ -121,10 +122,7 @@ class Holder(Cell):
 
 @dataclass(eq=False)
 class List(Holder):
-    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells.
-    `declared`: the type of its elements, where that of the source tells it."""
-
-    declared: Type | None = None
+    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells."""
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ def adds_all(a: Tensor, ks: list[int]) -> Tensor:
 
 
 @program((x(2, 3), [0.5, 2.0]), (x(2, 3), []), (x(4, 1), [1.5] * 5))
-def scales(a: Tensor, factors: list[float]) -> tuple[Tensor, int, float]:
+def scales_in_turn(a: Tensor, factors: list[float]) -> tuple[Tensor, int, float]:
     total = 0.0
     for i, factor in enumerate(factors):
         a = a * factor
@@ -25,7 +25,7 @@ def scales(a: Tensor, factors: list[float]) -> tuple[Tensor, int, float]:
 
 
 @program((["a", "b", "a"],), ([],), (["b"],), (["", "long word", "a", "a", "b"],))
-def counts_words(words: list[str]) -> tuple[int, str, list[str]]:
+def counts_listed_words(words: list[str]) -> tuple[int, str, list[str]]:
     n = 0
     text = "first"
     for word in words:

@@ -57,7 +57,7 @@ def _double(a: Tensor) -> Tensor:
 
 
 @matrices
-def forks(a: Tensor) -> Tensor:
+def forks_objects(a: Tensor) -> Tensor:
     first = torch.jit.fork(_double, a)
     second = torch.jit.fork(_double, a + 1)
     return torch.jit.wait(first) + torch.jit.wait(second)

@@ -24,6 +24,7 @@ def program(*arguments: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         sets = [each if isinstance(each, tuple) else (each,) for each in arguments]
+        assert function.__name__ not in PROGRAMS, f"there is another program {function.__name__}"
         PROGRAMS[function.__name__] = function, sets
         return function
 

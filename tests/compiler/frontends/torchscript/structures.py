@@ -121,7 +121,7 @@ def bellman_ford(edges: list[tuple[int, int, float]], n: int, source: int) -> li
     ([("add", 0)],),
     ([("push", 1), ("jump", 0)],),
 )
-def stack_machine(code: list[tuple[str, int]]) -> list[int]:
+def tagged_stack_machine(code: list[tuple[str, int]]) -> list[int]:
     stack: list[int] = []
     for op, operand in code:
         if op == "push":

@@ -19,6 +19,7 @@ import shapevm
 from . import (  # noqa: F401 (they add their programs to the table)
     attributes,
     borrowed,
+    collated,
     dicts,
     everyday,
     language,

@@ -53,7 +53,7 @@ def rounds_down_floats(top: float, bottom: float) -> tuple[float, float, float]:
 
 
 @program((x(6, 4), 1), (x(6, 4), -2), (x(3, 3), 0))
-def views_of_views(grid: Tensor, amount: int) -> tuple[Tensor, Tensor]:
+def views_of_a_grid(grid: Tensor, amount: int) -> tuple[Tensor, Tensor]:
     work = grid.clone()
     turned = work.t()
     corner = turned[1:3]

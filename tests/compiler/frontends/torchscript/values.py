@@ -34,7 +34,7 @@ def powers(a: int, b: int) -> tuple[float, int]:
 
 
 @program((2.5,), (-2.5,), (3.5,), (0.49,))
-def rounds(a: float) -> tuple[int, int, int, float]:
+def rounds_a_number(a: float) -> tuple[int, int, int, float]:
     return math.floor(a), math.ceil(a), int(a), round(a)
 
 
