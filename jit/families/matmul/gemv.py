@@ -3,9 +3,11 @@
 A core asks for a stream's lines only so far ahead, whatever the code prefetches, so one panel after the other
 leaves memory half idle. Here GEMV_PANELS panels are read side by side, STEP_BYTES of each in turn, as many of
 them in registers at once as there are accumulators for. Other cores read ahead of few streams by themselves,
-and faster than they are asked to: there (`Schedule.asks`) as many panels as there are accumulators for are
-read from front to back, then the next ones. The order of every sum is that of `sums`, so the bits are those
-of any other tile.
+and faster than they are asked to: there (`Schedule.asks`) a weight is read from front to back, one panel
+after the other, which is a single stream. Where a step reads less than a line of a panel, sums would wait for
+the step before: then as many panels as there are accumulators for are read side by side, at most
+UNASKED_PANELS, and then the next ones. The order of every sum is that of `sums`, so the bits are those of any
+other tile.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 
 from ...llvm.function import Function, Int, Value, least, most
-from ...llvm.prefetch import unread
+from ...llvm.prefetch import LINE_BYTES, unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
 from .grouped import FOUR, NIBBLE, GroupSums
@@ -24,7 +26,7 @@ from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG, block_of_short
 
 GEMV_PANELS = 6  # panels read side by side
-UNASKED_PANELS = 4  # at most, where nothing is asked for
+UNASKED_PANELS = 4  # of which the epilogue takes the sums where nothing is asked for
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 #: The same, of whole groups of steps with scales, at least one, by the steps that lie together.
@@ -74,8 +76,8 @@ class Gemv:
         self.f, self.k, self.tile = f, problem.k, problem.schedule
         self.max_rows, self.arithmetic = max_rows(problem), problem.arithmetic
         self.block = block_of(problem)
-        self.row_bytes = PANEL * self.arithmetic.bytes
         self.groups, self.panels = problem.grouped, panels_of(problem)
+        self.row_bytes = self.groups.row_bytes if self.groups else PANEL * self.arithmetic.bytes
 
     def vectors(self, rows: int) -> int:
         """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
@@ -91,10 +93,10 @@ class Gemv:
         dispatch(f, rows, list(counts), lambda n: multiply(place, a, b, n, sums))
 
     def _by_parts(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
-        """Multiply as many panels as registers have sums for, all their steps, then the next ones."""
+        """Multiply one panel, or as many as registers have sums for, all their steps, then the next ones."""
         f, part = self.f, copy(self)
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
-        part.panels = max(1, vectors * LANES // PANEL)
+        part.panels = 1 if self.row_bytes >= LINE_BYTES else max(1, vectors * LANES // PANEL)
         if part.panels == self.panels:
             self._multiply(strides, a, b, rows, sums)
             return

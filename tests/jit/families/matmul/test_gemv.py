@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
@@ -90,6 +93,15 @@ def test_only_code_that_asks_prefetches() -> None:
         texts = [kernel_text(spec, dims, "x86-64-v4", schedule)[0] for schedule in (None, WITHOUT_ASKING)]
         asked, unasked = (text.count("call void @llvm.prefetch") for text in texts)
         assert asked > unasked
+
+
+@pytest.mark.parametrize(("dtype", "vectors"), [("f32", 2), ("bf16", 2), ("i8", 8)])
+def test_panels_are_one_stream_where_a_step_reads_a_line(dtype: str, vectors: int) -> None:
+    spec = linear(WIDE, 768, False)
+    a, b, *others = spec.buffers
+    spec = replace(spec, buffers=(a, replace(b, dtype=dtype), *others))
+    text, _ = kernel_text(spec, (1,), "x86-64-v4", WITHOUT_ASKING)
+    assert set(re.findall(r"define \w+ @streams\w*_1x(\d+)_", text)) == {str(vectors)}
 
 
 def test_schedules_of_few_rows_are_among_those_that_are_tried() -> None:
