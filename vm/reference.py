@@ -392,14 +392,29 @@ class Reference:
         r[i["d"]] = a.shape[axis]
 
     def op_item(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
-        """A tensor's only element."""
+        """A tensor's element at some indices, or its only one."""
+        found = self._element(r, i).reshape(1)
+        if NUMPY_NAMES[found.dtype] == "bf16":
+            found = (found.astype(np.uint32) << 16).view(np.float32)
+        r[i["d"]] = found[0].item()
+
+    def _element(self, r: list[Any], i: Instruction) -> Any:
+        """Return the part of one element that `item` reads."""
         a = r[i["a"]]
-        if a.size != 1:
-            raise ShapeError(f"item: a tensor of {a.size} elements; it must have 1")
-        if NUMPY_NAMES[a.dtype] == "bf16":
-            r[i["d"]] = float((a.reshape(1).astype(np.uint32) << 16).view(np.float32)[0])
-        else:
-            r[i["d"]] = a.reshape(1)[0].item()
+        if not i["at"]:
+            if a.size != 1:
+                raise ShapeError(f"item: a tensor of {a.size} elements; it must have 1")
+            return a
+        if len(i["at"]) != a.ndim:
+            raise IndexOutOfRange(f"item: {len(i['at'])} indices of a tensor of rank {a.ndim}")
+        places: list[slice] = []
+        for at, size in zip(_elements(r, i, "at"), a.shape, strict=True):
+            if not 0 <= at < size:
+                raise IndexOutOfRange(
+                    f"item: index {at} is out of range for axis {len(places)}, of size {size}"
+                )
+            places.append(slice(at, at + 1))
+        return a[tuple(places)]
 
     def op_scalar(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A 0-d tensor of a value: ints wrap, floats are truncated to ints (NaN and beyond int64: fails), as

@@ -410,6 +410,11 @@ class FunctionEmitter:
 
     # plain values
 
+    def item(self, node: Node) -> None:
+        """One element of a tensor."""
+        at = tuple(map(self.size, node.attrs.get("at", ())))
+        self.values[node.result] = self.code.result("item", a=self.register(node.arg(0)), at=at)
+
     def simple(self, node: Node) -> None:
         """An op that is one instruction: its arguments and attrs are the instruction's operands."""
         opcode, names = _INSTRUCTIONS[node.op]
@@ -435,7 +440,6 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "bool_and": ("and", "a b"),
     "bool_or": ("or", "a b"),
     "bool_not": ("not", "a"),
-    "item": ("item", "a"),
     "scalar": ("scalar", "a"),
     "tuple": ("tuple", "values"),
     "list": ("list", "values"),
@@ -465,6 +469,7 @@ _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
     "extern": FunctionEmitter.extern,
     "get": FunctionEmitter.get,
     "guard": FunctionEmitter.guard,
+    "item": FunctionEmitter.item,
     **dict.fromkeys(_INSTRUCTIONS, FunctionEmitter.simple),
 }
 

@@ -55,7 +55,10 @@ def _infer_literal(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 def _infer_item(types: Types, attrs: Attrs) -> Sequence[Type]:
     x = tensor("item", types, 0)
-    if any(isinstance(size, int) and size != 1 for size in x.shape):
+    if attrs.get("at"):
+        if len(attrs["at"]) != x.rank:
+            raise ShapeError(f"item: the tensor is {x}; it has no element at {len(attrs['at'])} indices")
+    elif any(isinstance(size, int) and size != 1 for size in x.shape):
         raise ShapeError(f"item: the tensor is {x}; it must have one element")
     if x.dtype == "bool":
         return (BOOL,)
@@ -73,7 +76,7 @@ def _infer_scalar(types: Types, attrs: Attrs) -> Sequence[Type]:
 
 
 def _item(args: Sequence[Any], attrs: Attrs) -> Any:
-    return args[0].reshape(-1)[0].item()
+    return args[0][attrs["at"]].item() if attrs.get("at") else args[0].reshape(-1)[0].item()
 
 
 # Integer arithmetic -------------------------------------------------------------------------------
@@ -322,12 +325,14 @@ OPS: tuple[Op, ...] = (
     ),
     _value_op(
         "item",
-        "item(Tensor x; symbol) -> bool|int|float",
-        "The only element of x. `symbol` (may be absent) names the size symbol that an int's value gets.",
+        "item(Tensor x; at, symbol) -> bool|int|float",
+        "The element of x `at` indices from 0 on, or (absent) its only one. `symbol` (may be absent) names "
+        "the size symbol that an int's value gets.",
         _infer_item,
         _item,
         Sample(("f32[]",), {}),
         Sample(("i64[1, 1]",), {"symbol": "u0"}, "positive"),
+        Sample(("f32[4, s0]",), {"at": (2, _S0 - 1)}),
         Sample(("bool[]",), {}),
     ),
     _value_op(

@@ -24,6 +24,7 @@ from .multiply_planes import multiply_planes
 from .place_memory import place_memory
 from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
+from .read_elements import read_elements
 from .read_planes import read_planes
 from .round_products import round_products
 from .simplify_convs import simplify_convs
@@ -46,6 +47,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (round_products, "core"),  # what is still f32 by f32 stays no integers
     (sum_products, "core"),  # weights are constants as products read them: what is left is given by the call
     (cse, "core"),  # folded: equal constants are equal nodes
+    (read_elements, "core"),  # equal views are one: what has no other user is dead
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
     (fuse, "core"),  # live canonical ops; what is fused is what is needed

@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0x8f92496aac2d36fa)
+#define SVM_ISA_HASH UINT64_C(0xb4a616ea9eeb601b)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -53,7 +53,7 @@
   X(31, ALLOC, "alloc", "d:d dtype:t sizes:S", 4, "R[d] = new contiguous tensor of dtype and sizes R[sizes...], zeros until it is written") \
   X(32, VIEW, "view", "d:d a:s sizes:S", 4, "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)") \
   X(33, DIM, "dim", "d:d a:s axis:i", 4, "R[d] = size of tensor R[a] along axis (0 <= axis < rank)") \
-  X(34, ITEM, "item", "d:d a:s", 20, "R[d] = the only element of tensor R[a] as bool, int or float") \
+  X(34, ITEM, "item", "d:d a:s at:S", 20, "R[d] = the element of tensor R[a] at R[at...], one for each axis (none: its only element), as bool, int or float") \
   X(35, SCALAR, "scalar", "d:d dtype:t a:s", 20, "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)") \
   X(36, KERNEL, "kernel", "kernel:k dims:S buffers:S", 12, "launch kernel with sizes R[dims...] on tensors R[buffers...]") \
   X(37, CALL_PACKED, "call_packed", "name:n results:D args:S", 20, "R[results...] = host function \"name\"(R[args...])") \

@@ -200,10 +200,12 @@
 #define SVM_AT_DIM_AXIS(pc) (3)
 #define SVM_FITS_DIM(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_TENSOR)
 
-#define SVM_WORDS_ITEM(pc) (3)
+#define SVM_WORDS_ITEM(pc) (SVM_BEHIND(pc, 3))
 #define SVM_AT_ITEM_D(pc) (1)
 #define SVM_AT_ITEM_A(pc) (2)
+#define SVM_AT_ITEM_AT(pc) (3)
 #define SVM_FITS_ITEM(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_TENSOR)
+#define SVM_FITS_ITEM_AT(tag) ((tag) == SVM_TAG_INT)
 
 #define SVM_WORDS_SCALAR(pc) (4)
 #define SVM_AT_SCALAR_D(pc) (1)
@@ -398,6 +400,7 @@
   X(DIM, 'i', "axis", 0, 0, "") \
   X(ITEM, 'd', "d", 0, 0, "") \
   X(ITEM, 's', "a", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
+  X(ITEM, 'S', "at", 1u << SVM_TAG_INT, 0, "an int") \
   X(SCALAR, 'd', "d", 0, 0, "") \
   X(SCALAR, 't', "dtype", 0, 0, "") \
   X(SCALAR, 's', "a", 1u << SVM_TAG_BOOL | 1u << SVM_TAG_INT | 1u << SVM_TAG_FLOAT, 0, "a bool, int or float") \

@@ -446,7 +446,7 @@ op_ITEM:
   {
     CHECK(ITEM);
     value made;
-    TRY(tensor_item(c, R(2).tensor, &made));
+    TRY(tensor_item(c, r, pc, &made));
     SET(1, made);
     NEXT_OF(ITEM);
   }

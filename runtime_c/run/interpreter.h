@@ -22,7 +22,7 @@ int32_t tensor_expect(call *c, const value *r, const uint32_t *pc);
 int32_t items_expect(call *c, const sequence *items, const uint32_t *pc);
 
 /* `item`, `scalar`: one element as bool, int or float, and back. */
-int32_t tensor_item(call *c, const tensor *a, value *out);
+int32_t tensor_item(call *c, const value *r, const uint32_t *pc, value *out);
 int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out);
 
 /* Of a bool, int or float. */

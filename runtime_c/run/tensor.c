@@ -175,10 +175,33 @@ int32_t scalar_to_int(value a, value *out, svm_error *error) {
   return SVM_OK;
 }
 
-int32_t tensor_item(call *c, const tensor *a, value *out) {
-  if (a->n_elements != 1)
-    return status_fail(c->error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
+/* The place of the element that `item` reads, in row-major order. */
+static int32_t find_item(const value *r, const uint32_t *pc, int64_t *place, svm_error *error) {
+  const tensor *a = r[pc[SVM_AT_ITEM_A(pc)]].tensor;
+  const uint32_t *at = pc + SVM_AT_ITEM_AT(pc);
+  int32_t n = (int32_t)*at++;
+  *place = 0;
+  if (n == 0 && a->n_elements != 1)
+    return status_fail(error, SVM_ERROR_SHAPE, "item: a tensor of %" PRId64 " elements; it must have 1",
                        a->n_elements);
+  if (n && n != a->rank)
+    return status_fail(error, SVM_ERROR_INDEX, "item: %d indices of a tensor of rank %d", n, a->rank);
+  for (int32_t i = 0; i < n; i++) {
+    value v = r[at[i]];
+    if (!SVM_FITS_ITEM_AT(v.tag)) return operands_check(r, pc, error);
+    if (v.integer < 0 || v.integer >= a->sizes[i])
+      return status_fail(error, SVM_ERROR_INDEX,
+                         "item: index %" PRId64 " is out of range for axis %d, of size %" PRId64, v.integer,
+                         i, a->sizes[i]);
+    *place = *place * a->sizes[i] + v.integer;
+  }
+  return SVM_OK;
+}
+
+int32_t tensor_item(call *c, const value *r, const uint32_t *pc, value *out) {
+  const tensor *a = r[pc[SVM_AT_ITEM_A(pc)]].tensor;
+  int64_t place;
+  if (find_item(r, pc, &place, c->error)) return c->error->code;
   union {
     uint8_t u8;
     int8_t i8;
@@ -191,7 +214,8 @@ int32_t tensor_item(call *c, const tensor *a, value *out) {
   } e;
   if (c->recorder && record_look(c, a->memory)) return c->error->code;
   storage_clear(a->memory);
-  memcpy(&e, a->memory->data, (size_t)DTYPE_BYTES[a->dtype]);
+  size_t size = (size_t)DTYPE_BYTES[a->dtype];
+  memcpy(&e, (const char *)a->memory->data + (size_t)place * size, size);
   switch (a->dtype) {
     case SVM_DTYPE_BOOL: *out = (value){SVM_TAG_BOOL, {e.u8 != 0}}; break;
     case SVM_DTYPE_U8: *out = (value){SVM_TAG_INT, {e.u8}}; break;

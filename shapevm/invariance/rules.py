@@ -230,7 +230,8 @@ class Rules:
 
     def _do_item(self, i: Instruction, state: State) -> None:
         layout = layout_of(state.registers.get(i["a"]), state)
-        if isinstance(layout, Shared):
+        at = [self._number(state.registers.get(r), (i.pc, n)) for n, r in enumerate(i["at"])]
+        if isinstance(layout, Shared) and not any(place.varies for place in at):
             state.registers[i["d"]] = Number(self.walk.prime((self.site, i.pc)))
             return
         state.registers[i["d"]] = Unknown(self._mixed("item", i, [layout], "reads the data of rows"))

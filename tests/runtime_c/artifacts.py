@@ -162,7 +162,7 @@ constant c2 float = 1.5
 constant c3 "text" str = "grüße"
 kernel k0 {ADD_ROW}
 function "main" (6 params, 3 results)
-  item r6 r1
+  item r6 r1 ()
   int r7 0
   list r8 ()
 again:
@@ -171,7 +171,7 @@ again:
   to_float r10 r7
   fadd r10 r10 r3
   scalar r11 f16 r10
-  item r12 r11
+  item r12 r11 ()
   list r13 (r11, r12, r2)
   append r8 r8 r13
   int r14 1

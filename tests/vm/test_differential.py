@@ -106,6 +106,38 @@ function "main" (0 params, 1 results)
     assert outcome(lambda: Reference(program, runner(program)).call([]))[0] == ("ok" if is_held else error)
 
 
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        ((0, 0), ""),
+        ((1, 2), ""),
+        ((2, 0), "IndexOutOfRange"),
+        ((0, 3), "IndexOutOfRange"),
+        ((0, -1), "IndexOutOfRange"),
+        ((1 << 62, 1 << 62), "IndexOutOfRange"),
+        ((0,), "IndexOutOfRange"),
+        ((0, 0, 0), "IndexOutOfRange"),
+        ((0, '"s"'), "KindError"),
+        ((), "ShapeError"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "i32", "u8", "f64", "bf16"])
+def test_elements_are_read_alike(at: tuple[Any, ...], error: str, dtype: str) -> None:
+    constants = "".join(f"constant c{i + 1} {constant(value)}\n" for i, value in enumerate(at))
+    values = "[1, 2, 3, 4, 5, 16256]" if dtype in ("i32", "bf16") else "[1, 2, 3, 4, 5, 6]"
+    program = assemble(f"""
+output "y"
+constant c0 {dtype}[2, 3] = {values}
+{constants}function "main" (0 params, 1 results)
+  const r0 c0
+{"".join(f"  const r{i + 1} c{i + 1}" + chr(10) for i in range(len(at)))}\
+  item d=r4 a=r0 at=({", ".join(f"r{i + 1}" for i in range(len(at)))})
+  return (r4)
+""")
+    assert_agree(program, [])
+    assert outcome(lambda: Reference(program, runner(program)).call([]))[0] == (error or "ok")
+
+
 def constant(value: Any) -> str:
     """Return a constant's text from its kind on."""
     return f"{'int' if isinstance(value, int) else 'str'} = {value}"

@@ -26,7 +26,7 @@ kernel k0 ADD_ROW
 constant c0 KIND = ONE
 constant c1 KIND = TWO
 function "main" (3 params, 2 results)
-  item r3 r1
+  item r3 r1 ()
   const r4 c0
   const r8 c1
   alloc r5 f32 (r2)
@@ -103,18 +103,18 @@ function "main" (2 params, 1 results)
   int r2 1
   alloc r3 f32 (r2)
   kernel k0 (r2) (r0, r0, r3)
-  item r4 r3
+  item r4 r3 ()
   return (r4)
 """
 
 
-@pytest.mark.parametrize("text", [COMPUTED, COMPUTED.replace("item r4 r3", "item r4 r0")])
+@pytest.mark.parametrize("text", [COMPUTED, COMPUTED.replace("item r4 r3 ()", "item r4 r0 ()")])
 def test_what_the_key_does_not_hold_is_read_in_every_call(text: str) -> None:
     """A kernel's result, and the element of an input that has an axis."""
     with load(text) as m:
         for value in (1, 2, 3, 1, 1, 1):
             (y,) = m.call([np.array([value], np.float32)])
-            assert y == (2 * value if "item r4 r3" in text else value)
+            assert y == (2 * value if "item r4 r3 ()" in text else value)
         assert m.stats()["traces"] == 0 and m.stats()["interpreted"] == 6
 
 
@@ -136,7 +136,7 @@ function "main" (3 params, 1 results)
   int r3 1
   view r4 r1 (r3)
   kernel k0 (r3) (r4, r4, r4)
-  item r5 r1
+  item r5 r1 ()
   return (r5)
 """
     values: Any = np.array(1, np.float32)

@@ -169,7 +169,7 @@ function "main" (0 params, 2 results)
   alloc r1 f32 (r0)
   int r2 1
   alloc r3 f32 (r2)
-  item r4 r3
+  item r4 r3 ()
   return (r1, r4)
 """
     planned = NUMBERS.format(n=100_000)

@@ -75,7 +75,7 @@ def test_static_flow_follows_calls() -> None:
     p = assemble(
         'function "main" (0 params, 0 results)\n  call "a" () ()\n  return ()\n'
         'function "a" (0 params, 0 results)\n  call "b" () ()\n  call "a" () ()\n  return ()\n'
-        'function "b" (0 params, 0 results)\n  item r0 r0\n  return ()\n'
+        'function "b" (0 params, 0 results)\n  item r0 r0 ()\n  return ()\n'
         'function "c" (0 params, 0 results)\n  return ()'
     )
     assert static_flow(p) == (False, False, False, True)
@@ -88,7 +88,7 @@ def test_the_runtime_and_its_definition_follow_calls_alike(seed: int) -> None:
     text = ""
     for i in range(7):
         calls = "".join(f'  call "f{rng.randrange(7)}" () ()\n' for _ in range(rng.randrange(3)))
-        data = "  item r0 r0\n" if rng.random() < 0.15 else ""
+        data = "  item r0 r0 ()\n" if rng.random() < 0.15 else ""
         text += f'function "{f"f{i}" if i else "main"}" (0 params, 0 results)\n{calls}{data}  return ()\n'
     p = assemble(text.replace('"f0"', '"main"'))
     with Machine.from_bytes(artifact.to_bytes(p), LoadOptions(strategy="generic")) as machine:

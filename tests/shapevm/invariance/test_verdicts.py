@@ -184,7 +184,7 @@ def test_branches_on_the_number_of_rows_and_on_their_data_are_named() -> None:
     """
     (verdict,) = verdicts(assemble(text), "n")
     assert verdict.causes == ["a branch at model.py:3: asks for the number of rows"]
-    data = text.replace("int d=r2 value=4", "item d=r2 a=r0").replace("a=r1 b=r2", "a=r2 b=r2")
+    data = text.replace("int d=r2 value=4", "item d=r2 a=r0 at=()").replace("a=r1 b=r2", "a=r2 b=r2")
     (verdict,) = verdicts(assemble(data), "n")
     assert verdict.causes == ["item at model.py:3: reads the data of rows"]
 

@@ -1,0 +1,44 @@
+"""`int(t[i, j])` in a program reads the element where it lies: no kernel copies it out first.
+
+This is so for elements of tensors that are in memory: inputs, constants, what a loop carries or a list holds,
+and what was computed before the loop. What else would be computed for the element alone stays as it is.
+"""
+
+from __future__ import annotations
+
+from ...jit.spec import Index
+from ..ir.graph import Block, Builder, Graph, Node, Value
+from ..lower.access import shape_of, through_view
+from ..ops import OPS
+from ..ops import build as B
+from .rewrite import rewrite
+
+_KINDS = ("value", "control")  # of operators whose results are in memory
+
+
+def read_elements(graph: Graph) -> None:
+    """Let `item` read from the tensor that it views one element of."""
+    blocks = {node: block for block in graph.blocks() for node in block.nodes}
+
+    def read(b: Builder, node: Node) -> Value | None:
+        return _read(b, node, blocks) if node.op == "item" and not node.attrs.get("at") else None
+
+    rewrite(graph, read)
+
+
+def _read(b: Builder, node: Node, blocks: dict[Node, Block]) -> Value | None:
+    """Return the element, read where it lies; None where it is not in memory, or is not known to be one."""
+    x = node.arg(0)
+    if not all(map(B.is_one, shape_of(x))):
+        return None
+    access = tuple(Index() for _ in shape_of(x))
+    while x.node is not None and x.node.op in ("reshape", "permute", "expand", "slice"):
+        found = through_view(x.node, access)
+        if found is None:
+            return None
+        x, access = x.node.arg(0), found
+    is_there = x.node is None or x.node.op == "constant" or OPS[x.node.op].kind in _KINDS
+    is_older = x.node is not None and blocks[x.node] is not blocks[node]
+    if x is node.arg(0) or not (is_there or is_older):
+        return None
+    return b.one("item", x, **node.attrs, at=tuple(index.offset for index in access))
