@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from .vm.data_class import dataclass
 from .vm.reports import EntryStats
 
 

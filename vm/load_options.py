@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ._runtime import ffi, lib
 from .codes import DEFAULTS, codes
+from .data_class import dataclass
 from .errors import ArgumentError
 from .values import text_of
 

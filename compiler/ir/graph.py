@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import sympy
 
+from ...vm.data_class import dataclass
 from .dims import DimExpr, symbol
 from .rounding import Rounding
 from .types import ScalarType, TensorType, Type

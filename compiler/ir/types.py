@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from ...vm.data_class import dataclass
 from ...vm.isa import DTYPES
 from .dims import OPEN, DimExpr, equal, format_dim, parse_dim
 

@@ -9,10 +9,11 @@ products that rounding of activations made are looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from ...vm.data_class import dataclass
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..ops import build as B

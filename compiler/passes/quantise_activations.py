@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from ...vm.data_class import dataclass
 from ..ir.dims import equal, product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.rounding import Activation, RoundedWeight

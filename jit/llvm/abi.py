@@ -17,9 +17,10 @@ that a thread prepares a block once, however many runs its tiles come in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from ...vm.data_class import dataclass
 from ...vm.program import KernelObject, Work
 from ..spec import Dim, Size
 from .function import Function, Int

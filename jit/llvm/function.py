@@ -11,10 +11,11 @@ import operator
 import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
 
+from ...vm.data_class import dataclass
 from .constant_pool import FromSize
 
 

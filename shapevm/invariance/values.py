@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..jit.dependence import Layout, Mixed, Number, Shared
+from ..vm.data_class import dataclass
 
 BATCH = 1_000_003  # the symbol under test; primes that nothing else has as a factor
 

@@ -4,8 +4,9 @@ never compiled or run."""
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ....vm.data_class import dataclass
 from ...ir.errors import ArchiveError
 from .container import Container
 from .nesting import check_nesting

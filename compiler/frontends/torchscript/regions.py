@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from ....vm.data_class import dataclass
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Value, erase
 from .nested import Element, has_lists

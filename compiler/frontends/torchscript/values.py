@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import sympy
 
+from ....vm.data_class import dataclass
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Block, Value
 from ...ir.types import ListType, ScalarType, TensorType, Type

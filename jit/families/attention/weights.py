@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....vm.data_class import dataclass
 from ...llvm.function import Int, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, Position, splat

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Generic, Self
 
+from ....vm.data_class import dataclass
 from ...spec import Body, Index, KernelSpec, Part, Size, Unknown
 
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, log
 from typing import NamedTuple
 
+from ....vm.data_class import dataclass
 from ...llvm.target import bases, find_target
 
 WORTH = 0.95  # of the built-in tile's time, in every turn: neighbours' noise is less in least times

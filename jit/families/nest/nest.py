@@ -9,9 +9,10 @@ other nests is transposed on the way in (`transposed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.dtypes import DTYPES

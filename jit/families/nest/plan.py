@@ -8,8 +8,9 @@ kept in scratch memory, the rest is computed again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....vm.data_class import dataclass
 from ...llvm.dtypes import DTYPES
 from ...loops.bodies import BodyEmitter
 from ...math.table import OPS
