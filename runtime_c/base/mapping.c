@@ -139,15 +139,23 @@ static void *map(size_t size, int is_huge, int protection, int flags, int file, 
   return data;
 }
 
+/* The bytes of memory for a copy of `size`: to the end of the last huge page, where that is a quarter more at
+ * most. What lies behind the last whole one would be on small pages, which are read a fifth slower. */
+static size_t room_for(size_t size, int is_huge) {
+  size_t room = (size + MAPPING_HUGE_PAGE - 1) / MAPPING_HUGE_PAGE * MAPPING_HUGE_PAGE;
+  return is_huge && room - size <= size / 4 ? room : size;
+}
+
 int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, int is_huge, svm_error *error) {
   *out = (mapping){.file = -1};
-  void *data = map(size, is_huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  size_t room = room_for(size, is_huge);
+  void *data = map(room, is_huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for %zu bytes, a copy of %.500s", size,
                        path);
   out->data = data;
-  out->size = size;
-  if (mapping_read(file, data, size, 0) || mprotect(data, size, PROT_READ)) {
+  out->size = room;
+  if (mapping_read(file, data, size, 0) || mprotect(data, room, PROT_READ)) {
     int32_t code = mapping_fail(path, "reading failed", error);
     mapping_free(out);
     return code;

@@ -25,7 +25,7 @@ typedef struct mapping {
 enum { MAPPING_HUGE_PAGE = 2 << 20 };
 
 /* Read `size` bytes from the file's start into memory that is read-only from then on. `is_huge`: on huge
- * pages, where the system has them. */
+ * pages, where the system has them; `out->size` counts the rest of the last one, unless it is large. */
 int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, int is_huge, svm_error *error);
 
 /* Map `size` bytes at `offset`, a multiple of the page size. The descriptor is duplicated. `is_huge`: on huge

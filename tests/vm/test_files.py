@@ -328,6 +328,23 @@ def test_weights_lie_on_huge_pages_where_they_are_to(tmp_path: Path, mode: str) 
     assert areas(str(path)) == []
 
 
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this kernel has no transparent huge pages")
+@pytest.mark.parametrize(("mib", "ends_with_page"), [(7, True), (5.8, True), (4.1, False)])
+def test_a_copy_fills_its_last_huge_page_unless_that_wastes_much(
+    tmp_path: Path, mib: float, ends_with_page: bool
+) -> None:
+    program, path = weighted(int(mib * 2**20) // 8), tmp_path / "model.svm"
+    artifact.write(program, path)
+    size = path.stat().st_size
+    assert size < 16 << 20  # so it is copied
+    before = {begin for begin, *_ in areas()}
+    with Machine.open(path, LoadOptions(strategy="generic")) as machine:
+        sizes = [end - begin for begin, end, *_ in areas() if begin not in before and end - begin >= size]
+        assert_right(machine, program)
+    assert any(found % HUGE_PAGE == 0 for found in sizes) == ends_with_page
+    assert min(sizes) <= 1.25 * size + PAGE
+
+
 class Calls(io.BytesIO):
     """A file that notes where each call to write begins and ends."""
 
