@@ -22,6 +22,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import planes, winograd
+from shapevm.jit.families.conv.by_taps import MOST_PIXELS
 from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
@@ -101,10 +102,10 @@ def conv_spec(batch: int, side: int, c: int, f: int, kernel: int, stride: int, g
         s.Instr("load", "f32", buffer=3, index=(j,)),
         s.Instr("add", "f32", (0, 1)),
         s.Instr("const", "f32", value=0.0),
-        s.Instr("maximum", "f32", (2, 3)),
+        s.Instr("maximum", "f32", (3, 2)),
         s.Instr("store", "f32", (4,), buffer=2, index=(i, j)),
     )
-    layout, panels = layout_of(c, f, kernel, stride, groups), groups * -(-(f // groups) // 32)
+    layout, panels = layout_of(c, f, kernel, stride, groups, out), groups * -(-(f // groups) // 32)
     weight = (panels, k, 32)
     is_matmul = kernel == stride == groups == 1
     image = (m, c) if is_matmul else (batch, side, side, c)
@@ -134,11 +135,13 @@ def reads_planes(c: int, kernel: int, stride: int, groups: int) -> bool:
     return planes.is_fit(c, axes, groups)
 
 
-def layout_of(c: int, f: int, kernel: int, stride: int, groups: int) -> str:
-    """Return how the weights lie: in rows for narrow groups."""
+def layout_of(c: int, f: int, kernel: int, stride: int, groups: int, out: int) -> str:
+    """Return how the weights lie: in rows for narrow groups; for 3 x 3 taps, but for a stride on many pixels,
+    a channel's taps together."""
     if is_narrow(c, f, groups):
         return "rows"
-    return winograd_layout(c) if (kernel, stride, groups) == (TAPS, 1, 1) else "panels"
+    is_fit = (kernel, groups) == (TAPS, 1) and (stride == 1 or out**2 <= MOST_PIXELS)
+    return winograd_layout(c) if is_fit else "panels"
 
 
 def packed(columns: np.ndarray, layout: str, groups: int) -> np.ndarray:
@@ -183,7 +186,7 @@ def own_flops(batch: int, layer: tuple[int, ...]) -> float:
     """Return the operations of the products alone, as the kernel does them."""
     side, c, f, kernel, stride, groups, _ = layer
     out = (side - 1) // stride + 1
-    if layout_of(c, f, kernel, stride, groups) == LAYOUT:
+    if stride == 1 and layout_of(c, f, kernel, stride, groups, out) == LAYOUT:
         return 2.0 * batch * (-(-out // TILE) * SIDE) ** 2 * c * f
     return 2.0 * batch * (out * kernel) ** 2 * c // groups * f
 

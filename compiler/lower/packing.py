@@ -10,6 +10,7 @@ import numpy as np
 import sympy
 
 from ...jit.families.conv import depthwise, winograd
+from ...jit.families.conv.by_taps import has_few_pixels
 from ...jit.families.conv.conv import pack_groups, pack_groups_together
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
@@ -128,10 +129,11 @@ def _channels(spec: Conv[sympy.Expr]) -> DimExpr:
 
 
 def _conv_layout(spec: Conv[sympy.Expr], weight: Value) -> str:
-    """Return a conv's layout: by Winograd where its window and channels are fit for it."""
+    """Return a conv's layout: by Winograd where its window and channels are fit for it; as its taps in small
+    images of other strides and dilations."""
     window, channels = spec.window, _channels(spec)
-    steps = {*window.stride, *window.dilation, *window.expansion, window.groups}
-    is_fit = window.kernel == (TAPS, TAPS) and steps == {1} and not spec.planes
+    is_one = window.kernel == (TAPS, TAPS) and {*window.expansion, window.groups} == {1}
+    is_fit = is_one and not spec.planes and (winograd.is_plain(window) or has_few_pixels(window))
     array = weight.definition.attrs["array"]
     if not (is_fit and isinstance(channels, int) and np.isfinite(array).all()):
         return "panels"

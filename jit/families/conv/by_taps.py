@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from math import prod
 
 from ...llvm.abi import Generated, resolve
 from ...llvm.function import Function, Int, Value
-from ...spec import Terms
+from ...spec import Terms, Unknown
 from ..matmul import variants
 from ..matmul.arithmetic import F32
 from ..matmul.epilogue import RowTile
@@ -25,11 +26,18 @@ from ..matmul.row_tiles import Finish, RowTiles
 from . import winograd
 from .indirection import ADDRESSES, WIDE, Indirection
 from .pixels import geometry_of
-from .spec import Conv
+from .spec import Conv, Window
 from .winograd_points import TAPS
 
+MOST_PIXELS = 64  # of an image's outputs: of more, those at its sides are too few to save what sorting takes
 LEAST_WEIGHTS = 64 * 64  # under a tap: with fewer, sorting a block of rows takes as long as it saves
 SIDES = 4  # of an image
+
+
+def has_few_pixels(window: Window[Unknown]) -> bool:
+    """Whether an image is known to have so few outputs that sorting their rows pays."""
+    sizes = [size for size in window.out if isinstance(size, int)]
+    return len(sizes) == len(window.out) and prod(sizes) <= MOST_PIXELS
 
 
 class SortedRows(Indirection):
@@ -145,11 +153,11 @@ class SortedProduct(Product):
 
 
 def alone(f: Function, spec: Conv, problem: Problem) -> Product:
-    """Return the product of a kernel of known rows that has no other way: its tiles are those of any
-    matmul. Call in the entry block."""
-    n = spec.product.n
-    assert isinstance(problem.k, int)
-    if isinstance(n, int) and n * problem.k < LEAST_WEIGHTS * TAPS * TAPS:
+    """Return the product of a kernel that has no other way: its tiles are those of any matmul. Known rows
+    are sorted. Call in the entry block."""
+    n, k = problem.n, problem.k
+    has_many = isinstance(n, int) and isinstance(k, int) and n * k >= LEAST_WEIGHTS * TAPS * TAPS
+    if not (has_many and problem.is_exact):
         return _product(f, spec, problem)
     f.takes("sorted-rows")
     emission, image, place = _opened(f, spec, problem)

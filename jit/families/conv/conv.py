@@ -69,7 +69,7 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     """Emit the kernel of a Conv whose weights are packed for Winograd's: by taps where images are small. Code
     of any size has both ways."""
     winograd.check(spec)
-    is_small = winograd.is_small(f, spec, sizes)
+    is_small = not winograd.is_plain(spec.window) or winograd.is_small(f, spec, sizes)
     if is_small is False:
         return winograd.emit(f, spec, sizes, schedule)
     rows = resolve(spec.product.m, sizes) if is_small is True else winograd.n_tiles(f, spec, sizes)

@@ -35,8 +35,8 @@ class Conv(ProductSpec[Unknown]):
 
     The loops batch.., m together are the images and output positions, row-major; n the output channels, k
     taps and channels of one group. "panels": each group's columns are packed by themselves. "winograd":
-    packed by `jit.families.conv.winograd.pack`, for 3 x 3 taps and C in multiples of 16; the sums are
-    another algorithm's, unless images are small.
+    packed by `jit.families.conv.winograd.pack`, for 3 x 3 taps, C in multiples of 16 and finite weights; the
+    sums are another algorithm's, unless images are small or have strides or dilations.
     `planes`: the image is [N, C, X..] instead, for few channels (`jit.families.conv.planes`).
     """
 

@@ -37,7 +37,7 @@ from ..matmul.problem import problem_of
 from ..matmul.product import Emission
 from ..matmul.row_tiles import RowTiles
 from .pixels import Geometry, geometry_of
-from .spec import Conv
+from .spec import Conv, Window
 from .winograd_parts import GAP, define_by_taps, define_to_outputs, define_to_points, define_weights, line_of
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
@@ -87,13 +87,17 @@ def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
     return f.less(pixels, limit)
 
 
+def is_plain(window: Window) -> bool:
+    """Whether taps lie side by side, as do outputs: what Winograd's is for. Other windows go by taps."""
+    return {*window.stride, *window.dilation} == {1}
+
+
 def check(spec: Conv) -> None:
     """Refuse what has no such layout."""
     given = spec.product
     window, channels = spec.window, spec.buffers[given.a].shape[-1]
-    plain = {*window.stride, *window.dilation, *window.expansion, window.groups} == {1}
-    if window.kernel != (TAPS, TAPS) or not plain:
-        raise ValueError(f"conv kernel: {given.b_layout} is for 3 x 3 taps, side by side, in one group")
+    if window.kernel != (TAPS, TAPS) or {*window.expansion, window.groups} != {1}:
+        raise ValueError(f"conv kernel: {given.b_layout} is for 3 x 3 taps in one group")
     if not isinstance(channels, int) or channels % LANES or not channels:
         raise ValueError(f"conv kernel: {given.b_layout} is for channels in multiples of {LANES}")
     weight = spec.buffers[given.b]

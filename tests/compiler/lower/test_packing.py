@@ -50,6 +50,36 @@ def test_what_a_call_gives_is_read_in_place(turns):
     turns(pack, HEAD + text + SPEC, text + SPEC)
 
 
+@pytest.mark.parametrize(
+    ("window", "largest", "wanted"),
+    [
+        ("[56,56];[3,3];[1,1];[1,1];[1,1];[1,1];1", 1, "winograd"),
+        ("[8,8];[3,3];[2,2];[1,1];[1,1];[1,1];1", 1, "winograd"),
+        ("[8,8];[3,3];[1,1];[6,6];[1,1];[6,6];1", 1, "winograd"),
+        ("[8,8];[3,3];[2,2];[1,1];[1,1];[1,1];1", np.inf, "panels"),  # taps outside of the image count then
+        ("[9,8];[3,3];[2,2];[1,1];[1,1];[1,1];1", 1, "panels"),
+        ("[s,8];[3,3];[2,2];[1,1];[1,1];[1,1];1", 1, "panels"),
+        ("[8,8];[3,3];[1,1];[1,1];[2,2];[1,1];1", 1, "panels"),
+    ],
+)
+def test_layouts_of_convolutions(window, largest, wanted):
+    head = 'graph "g"\n symbol s min=1 multiple_of=1\n input %x: f32[1, 16, 16, 16]\n'
+    weight = '%w1: f32[144, 8] = constant() {array=float32[1](0), dtype="f32", name="w"}\n'
+    spec = f"""
+spec @a symbolic
+  conv n_dims=0 batch=[] m=s n=8 k=144 a=0 a_index=[] b=1 b_index=[i2,i1] b_layout="rows" window={window}
+  b0 f32[1,16,16,16]
+  b1 f32[144,8]
+  b2 f32[s,8] output
+  v0 = acc f32
+  v1 = store f32 v0 b2[i0,i1]
+"""
+    graph = parse(f'{head}{weight} %k2: f32[s, 8] = kernel(%x, %w1) {{spec=@a}}\n output %k2 as "a"{spec}')
+    graph.body.nodes[0].attrs["array"] = np.full((144, 8), largest, np.float32)
+    pack(graph)
+    assert graph.body.nodes[-1].attrs["spec"].product.b_layout == wanted
+
+
 @pytest.mark.parametrize(("dtype", "start", "step"), [("bf16", 0, 0.5), ("i8", 0, 1), ("f16", 1, 1 / 1024)])
 def test_panels_are_of_the_narrowest_dtype(dtype, start, step):
     weight = WEIGHT.replace(NUMBERS, f"float32[3, 2]({', '.join(str(start + n * step) for n in range(6))})")

@@ -47,6 +47,12 @@ CASES: list[Case] = [
         lambda x: F.conv2d(x, weight(9, 16, 3, 3) / 12, padding=(0, 1)),
         CHANNELS,
     ),
+    ("few pixels, strided", lambda x: F.conv2d(x, weight(9, 16, 3, 3) / 12, stride=2, padding=1), CHANNELS),
+    (
+        "few pixels, dilated",
+        lambda x: F.conv2d(x, weight(64, 64, 3, 3) / 24, weight(64), padding=2, dilation=2),
+        (((1, 64, 7, 7), f32),),
+    ),
     ("same", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="same", dilation=(1, 2)), IMAGE),
     ("valid", lambda x: F.conv2d(x, weight(3, 4, 4, 3), padding="valid"), IMAGE),
     ("line", lambda x: F.conv1d(x, weight(5, 4, 5), weight(5), stride=2, padding=2), LINE),

@@ -166,6 +166,19 @@ def test_rows_sorted_by_their_side_of_the_image_have_the_same_bits() -> None:
     assert buffers[3].tobytes() == others[3].tobytes()
 
 
+@pytest.mark.parametrize(("stride", "dilation"), [((2, 2), (1, 1)), ((1, 3), (2, 1)), ((1, 1), (4, 4))])
+def test_other_windows_go_by_taps(stride: tuple[int, int], dilation: tuple[int, int]) -> None:
+    spec, sizes = conv(64, 70), []
+    window = dataclasses.replace(spec.window, stride=stride, dilation=dilation, low=(4, 3))
+    spec = dataclasses.replace(spec, window=window)
+    for n, h, w in ((1, 14, 14), (3, 5, 4), (1, 1, 2), (2, 20, 23)):
+        axes = zip((h, w), window.low, dilation, stride, strict=True)
+        down, along = ((size + 2 * low - 2 * d - 1) // step + 1 for size, low, d, step in axes)
+        sizes.append((n, h, w, down, along, n * down * along))
+    check_tiers(spec, [dims for dims in sizes if min(dims) > 0], arrays, 3, rtol=5e-5, atol=4e-4)
+    assert all_equal(by_target(spec, sizes[0], arrays, 3))
+
+
 @pytest.mark.parametrize("side", [3, 5, 6, 7, 9, 13])
 def test_an_image_has_the_same_bits_in_any_batch(side: int) -> None:
     spec, dims = conv(32, 40), dims_of(7, side, side, 1)
@@ -211,9 +224,9 @@ def test_error_is_near_that_of_the_sum() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     spec = conv(32, 32)
-    strided = dataclasses.replace(spec, window=dataclasses.replace(spec.window, stride=(2, 1)))
-    with pytest.raises(ValueError, match="winograd is for 3 x 3 taps, side by side, in one group"):
-        compile_kernel(strided, None)
+    expanded = dataclasses.replace(spec, window=dataclasses.replace(spec.window, expansion=(2, 1)))
+    with pytest.raises(ValueError, match="winograd is for 3 x 3 taps in one group"):
+        compile_kernel(expanded, None)
     with pytest.raises(ValueError, match="winograd is for channels in multiples of 16"):
         compile_kernel(conv(24, 32), None)
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
