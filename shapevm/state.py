@@ -142,18 +142,37 @@ def _form(value: Any) -> str:
 
 
 def _check_apart(rows: Sequence[Input], user: Sequence[Any], changed: int) -> None:
-    """Raise ArgumentError where another argument lies in the memory of one that the program changes: the
-    program would not see the change in it."""
-    for position, array in enumerate(user):
-        if position != changed and shares_memory(user[changed], array):
-            mine, other = (rows[i].name for i in (changed, position))
-            raise ArgumentError(
-                f'input "{other}" shares memory with input "{mine}", which the program changes: '
-                "pass a copy of one of them"
-            )
+    """Raise ArgumentError where another argument, or element of a list, lies in the memory of one that the
+    program changes: the program would not see the change in it."""
+    arrays = [(i, k, array) for i, x in enumerate(user) for k, array in enumerate(_arrays_of(x))]
+    for k, mine in enumerate(_arrays_of(user[changed])):
+        for position, j, array in arrays:
+            if (position, j) != (changed, k) and shares_memory(mine, array):
+                raise ArgumentError(_shared_message(rows[changed].name, rows[position].name))
+
+
+def _shared_message(mine: str, other: str) -> str:
+    if mine == other:
+        return (
+            f'two elements of input "{mine}" share memory, and the program changes them: pass a copy of one '
+            "of them"
+        )
+    return (
+        f'input "{other}" shares memory with input "{mine}", which the program changes: '
+        "pass a copy of one of them"
+    )
+
+
+def _arrays_of(x: Any) -> Sequence[Any]:
+    """Return what an input has of arrays: itself, or the elements of a list."""
+    return x if isinstance(x, list | tuple) else [x]
 
 
 def _check_writable(array: Any, name: str) -> None:
+    if isinstance(array, list | tuple):
+        for i, each in enumerate(array):
+            _check_writable(each, f"{name}[{i}]")
+        return
     if is_torch(array) or not is_array(array):
         return
     flags = getattr(array, "flags", None)
@@ -164,7 +183,11 @@ def _check_writable(array: Any, name: str) -> None:
 
 
 def _write(array: Any, new: Any) -> None:
-    """Put new values into an array of the caller's."""
+    """Put new values into an array of the caller's, or into those of a list."""
+    if isinstance(array, list | tuple):
+        for each, part in zip(array, new, strict=True):
+            _write(each, part)
+        return
     if not is_torch(array):
         array[...] = new
         return

@@ -39,6 +39,7 @@ class Inputs:
         self._shared: set[str] = set()  # sizes of the user's that other inputs have, too
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
+        self._lists: dict[str, tuple[ListType, List | Dict]] = {}  # of any length or keys, by path
 
     # What is known of sizes
 
@@ -156,6 +157,7 @@ class Inputs:
         value = columns.given(self.importer, path, type_)
         made = Dict(value) if type_.form == "dict" else List(value)
         self.importer.tensors.given.add(made.memory)
+        self._lists[path] = type_, made
         return columns.structure_of(type_), made
 
     def _why_of_this_length(self, path: str, x: list[Any], type_: Any) -> str:
@@ -259,6 +261,20 @@ class Inputs:
         for name, memory in self._memories.items():
             if memory.version:
                 yield name, memory.content
+        for path, (type, made) in self._lists.items():
+            if made.memory.version:
+                yield from self._changed_columns(path, type, made)
+
+    def _changed_columns(self, path: str, type: ListType, made: List | Dict) -> Iterator[tuple[str, Value]]:
+        if made.resized:
+            raise UnsupportedOp(
+                f"tensors in {path} are changed in place, and it gets other elements, too; change a copy of "
+                "the list, as x.copy() makes, or of the tensors"
+            )
+        found = columns.columns_of(self.importer.builder, made.read(), type.element)
+        for name, value in zip(columns.names(columns.structure_of(type), path), found, strict=True):
+            if isinstance(value.type, ListType) and isinstance(value.type.element, TensorType):
+                yield name, value
 
 
 class _Any:

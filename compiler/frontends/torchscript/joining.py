@@ -130,9 +130,14 @@ def _parts(x: Any) -> dict[Any, Any]:
 
 
 def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:
-    """A tensor that a branch or loop gives may be the memory of one from outside."""
-    if not isinstance(made, Tensor):
-        return
-    for each in found:
-        if isinstance(each, Tensor) and each.memory is not made.memory:
-            importer.tensors.share(made.memory, each.memory)
+    """A tensor that a branch or loop gives, or one in a list that it gives, may be the memory of one from
+    outside."""
+    if isinstance(made, Maybe):
+        made, found = made.value, [each.value if isinstance(each, Maybe) else each for each in found]
+    for each in found if isinstance(made, Tensor | Holder) else ():
+        memories = [leaf.memory for leaf in tensors_in(each)]
+        for memory in (*memories, each.memory) if isinstance(each, Holder) else memories:
+            importer.tensors.share(made.memory, memory)
+    sources = [_parts(each) for each in found]
+    for key, part in _parts(made).items():
+        share_memory(importer, part, [parts[key] for parts in sources if key in parts])

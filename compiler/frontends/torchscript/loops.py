@@ -118,7 +118,8 @@ class _Loop:
         region.results = self.importer.run_block(self.body, [counter, *made])
         for i, x in enumerate(region.results[1:]):
             if isinstance(x, Tensor):
-                self.held[i] = [memory for memory in x.memory.others if memory.content is None]
+                memories = (x.memory, *x.memory.others)
+                self.held[i] = [memory for memory in memories if memory.content is None]
 
     def _found(self, i: int, region: Region, init: Any) -> list[tuple[Region, Any]]:
         """Return what a variable may be: what it was before the loop, or what the turn before gave."""

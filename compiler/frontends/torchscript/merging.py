@@ -269,7 +269,7 @@ class Merger:
         if isinstance(x, Value):
             return self._is_outer(x)
         if isinstance(x, Tensor):
-            return self._is_outer(x.memory)
+            return self._is_outer(x.memory) and (x.place is None or self._is_outer(x.place.index))
         if isinstance(x, List | Dict):
             return self._is_outer(x)
         if kind_of(x) == "int" and not isinstance(x, int):
@@ -449,7 +449,7 @@ def _element_type(plan: Plan) -> Type:
     if (
         isinstance(plan, Same)
         and isinstance(plan.value, Tensor)
-        and is_tensor_value(plan.value.memory.content)
+        and (plan.value.known is not None or is_tensor_value(plan.value.memory.content))
     ):
         plan = TensorPlan(*_type_of(plan.value))
     if isinstance(plan, TensorPlan):

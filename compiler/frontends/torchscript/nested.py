@@ -14,20 +14,72 @@ from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
 from ...ir.types import ListType, TensorType, TupleType, Type
 from . import elements
-from .values import Dict, Holder, List, Maybe, Ties, is_run_time_list, next_version
+from .values import Dict, Holder, List, Maybe, Source, Tensor, Ties, is_run_time_list, next_version
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
 
-class Element(Holder):
-    """The list or dict at `place` of `owner`; `path`: where it is in the tuple that is there."""
+class Spot:
+    """What lies at `index` of `owner`, a list or dict; `path`: where it is in the tuple that is there."""
 
-    def __init__(self, importer: ScriptImporter, owner: Holder, place: Value, path: tuple[int, ...]) -> None:
-        self.importer, self.owner, self.place, self.path = importer, owner, place, path
+    def __init__(
+        self,
+        importer: ScriptImporter,
+        owner: Holder,
+        index: Value,
+        path: tuple[int, ...],
+        is_tensor: bool = False,
+    ) -> None:
+        self.importer, self.owner, self.index, self.path = importer, owner, index, path
+        self.is_tensor = is_tensor
+        self.asked: Any = None  # the position as the program has it, which may count from the end
+        self._layout, self._moved = owner.root.layout, owner.root.moved
+
+    def is_at(self, owner: Holder, asked: Any) -> bool:
+        """Return True for the place of `owner` that the program means by `asked`."""
+        is_unmoved = self.owner is owner and self._moved == owner.root.moved
+        return is_unmoved and (self.asked is asked or (isinstance(asked, int) and self.asked == asked))
+
+    def read(self) -> Value:
+        """Return what lies there now."""
+        return self._parts()[-1]
+
+    def put(self, new: Value) -> None:
+        """Put something there."""
+        b, parts = self.importer.builder, self._parts()
+        for i, tuple_ in zip(reversed(self.path), reversed(parts[:-1]), strict=True):
+            assert isinstance(tuple_.type, TupleType)
+            n = len(tuple_.type.elements)
+            new = b.one("tuple", *(new if k == i else b.one("get", tuple_, b.size(k)) for k in range(n)))
+        self.owner.content = b.one("list_set", self.owner.read(), self.index, new)
+
+    def write(self, new: Value) -> None:
+        """Put a tensor's new value there: a change in place."""
+        self.importer.regions.note_tensor(self.owner)
+        self.put(new)
+
+    def _parts(self) -> list[Value]:
+        """Return what lies at the position, and what is in it along the path."""
+        root = self.owner.root
+        if root.layout != self._layout or (self.is_tensor and root.moved != self._moved):
+            raise UnsupportedOp(
+                "a part of a list is used after elements of the list moved; take it out again (rows[i])"
+            )
+        b = self.importer.builder
+        found = [elements.got(b, self.owner.read(), self.index)]
+        for i in self.path:
+            found.append(elements.got(b, found[-1], b.size(i)))
+        return found
+
+
+class Element(Holder):
+    """The list or dict at a place of `owner`."""
+
+    def __init__(self, importer: ScriptImporter, owner: Holder, index: Value, path: tuple[int, ...]) -> None:
+        self.owner, self._spot = owner, Spot(importer, owner, index, path)
         self.birth, self.memory = next_version(), owner.memory
         self.ties, self.declared, self.changed, self.layout, self.version = Ties(), None, 0, 0, 0
-        self._layout = self.root.layout
 
     @property
     def root(self) -> Holder:
@@ -37,11 +89,7 @@ class Element(Holder):
     @property
     def content(self) -> Any:
         """The value of the list as it is now."""
-        if self.root.layout != self._layout:
-            raise UnsupportedOp(
-                "a list in a list is used after elements of the outer one moved; take it out again (rows[i])"
-            )
-        return self._parts()[-1]
+        return self._spot.read()
 
     @content.setter
     def content(self, new: Any) -> None:
@@ -49,12 +97,7 @@ class Element(Holder):
             raise UnsupportedOp(
                 "a list is changed that may be in two lists; change a copy of it instead, as x.copy() makes"
             )
-        b, parts = self.importer.builder, self._parts()
-        for i, tuple_ in zip(reversed(self.path), reversed(parts[:-1]), strict=True):
-            assert isinstance(tuple_.type, TupleType)
-            n = len(tuple_.type.elements)
-            new = b.one("tuple", *(new if k == i else b.one("get", tuple_, b.size(k)) for k in range(n)))
-        self.owner.content = b.one("list_set", self.owner.read(), self.place, new)
+        self._spot.put(new)
         self.root.changed = next_version()
 
     @property
@@ -62,17 +105,9 @@ class Element(Holder):
         """The type of the list, without reading it."""
         outer: Any = self.owner.list_type if isinstance(self.owner, Element) else self.owner.content.type
         found: Any = outer.element
-        for i in self.path:
+        for i in self._spot.path:
             found = found.elements[i]
         assert isinstance(found, ListType)
-        return found
-
-    def _parts(self) -> list[Value]:
-        """Return what lies at the place, and what is in it along the path."""
-        b = self.importer.builder
-        found = [b.one("get", self.owner.read(), self.place)]
-        for i in self.path:
-            found.append(b.one("get", found[-1], b.size(i)))
         return found
 
 
@@ -99,7 +134,26 @@ def _has_lists(type: Type) -> bool:
 
 def taken(importer: ScriptImporter, owner: Holder, place: Value) -> Any:
     """Return the element of a list or dict at a place, the lists and dicts in it as elements of `owner`."""
-    return _taken(importer, owner, place, elements.got(importer.builder, owner.read(), place), ())
+    path: tuple[int, ...] = ()
+    source = owner.source
+    while source is not None and _is_as(owner, source):
+        owner, path, source = source.holder, (*source.path, *path), source.holder.source
+    b = importer.builder
+    value = elements.got(b, owner.read(), place)
+    for i in path:
+        value = elements.got(b, value, b.size(i))
+    return _taken(importer, owner, place, value, path)
+
+
+def _is_as(x: Holder, source: Source) -> bool:
+    """Return True where a list still has the elements that its source has."""
+    return not x.resized and source.holder.root.resized == source.resized
+
+
+def has_all_of(x: List, holder: Holder, path: tuple[int, ...] = ()) -> List:
+    """Note that a new list has all elements of another one, or the parts at `path` of each."""
+    x.source = Source(holder, path, holder.root.resized)
+    return x
 
 
 def _taken(importer: ScriptImporter, owner: Holder, place: Value, value: Value, path: tuple[int, ...]) -> Any:
@@ -114,7 +168,9 @@ def _taken(importer: ScriptImporter, owner: Holder, place: Value, value: Value, 
         if type.keys:
             return Dict(dict(zip(type.keys, found, strict=True)), ties=_ties_to(owner))
         return tuple(found)
-    return importer.tensors.fresh(value) if isinstance(type, TensorType) else value
+    if isinstance(type, TensorType):
+        return importer.tensors.element(owner.memory, Spot(importer, owner, place, path, True), value)
+    return value
 
 
 def _optional(importer: ScriptImporter, owner: Holder, place: Value, value: Value) -> Maybe:
@@ -124,7 +180,7 @@ def _optional(importer: ScriptImporter, owner: Holder, place: Value, value: Valu
     is_there = b.one("int_lt", b.size(0), b.one("len", value))
     some = b.one("append", value, elements.zero(b, type.element))
     found = elements.got(b, some, b.size(0))
-    apart = List(some, memory=owner.memory)
+    apart = List(some, memory=importer.tensors.apart(owner.memory))
     return Maybe(is_there, _fixed(owner, _taken(importer, apart, b.size(0), found, ())))
 
 
@@ -148,9 +204,14 @@ def _fixed(owner: Holder, x: Any) -> Any:
 def detached(importer: ScriptImporter, owner: Holder, x: Any) -> Any:
     """Return what was taken out of `owner` without its place there, which it is about to lose."""
     if isinstance(x, Element):
-        found = (Dict if isinstance(x, Dict) else List)(x.content, memory=owner.memory)
+        memory = importer.tensors.apart(owner.memory)
+        found = (Dict if isinstance(x, Dict) else List)(x.content, memory=memory)
         found.ties = Ties(owner.ties.is_copied, True, owner.ties.follows)
         return found
+    if isinstance(x, Tensor):
+        made = importer.tensors.fresh(importer.tensors.read(x))
+        importer.tensors.share(made.memory, owner.memory)
+        return made
     return tuple(detached(importer, owner, part) for part in x) if isinstance(x, tuple) else x
 
 
@@ -171,6 +232,11 @@ def give(importer: ScriptImporter, owner: Holder, x: Any) -> None:
         if is_copied or x.ties.follows:
             importer.regions.tie(owner.root, Ties(False, is_copied, x.ties.follows))
         importer.regions.tie(x, Ties(True, False, ((owner.root, next_version()),)))
+
+
+def apart(importer: ScriptImporter, x: Holder) -> List:
+    """Return a list with the same elements, or the pairs of a dict, by another name."""
+    return List(x.content, memory=importer.tensors.apart(x.memory), ties=x.ties)
 
 
 def alone(x: Any) -> Any:

@@ -81,12 +81,24 @@ class Regions:
                     "a list is changed that is in another list, too; change it there (rows[i].append(x)), or "
                     "put it there when it is complete"
                 )
-            if moves and has_lists(cell):
-                cell.root.layout = next_version()
+            if moves:
+                cell.root.moved = next_version()
+                cell.root.layout = next_version() if has_lists(cell) else cell.root.layout
             cell = cell.root
+            cell.resized = next_version()
         self.keep(cell)
         if isinstance(cell, Holder):
             cell.version = next_version()
+
+    def note_tensor(self, x: Holder) -> None:
+        """Keep what a list or dict holds before a tensor in it is changed in place."""
+        if x.ties.is_given:
+            raise UnsupportedOp(
+                "a tensor is changed in place that is in a list which is in another one, too; take the list "
+                "out of that one (rows[i][k].add_(1))"
+            )
+        self.keep(x.root)
+        x.root.version = next_version()
 
     def tie(self, x: Holder, ties: Ties) -> None:
         """Note that a list has to do with others."""

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def as_list(importer: ScriptImporter, x: Dict) -> List:
     """Return the pairs of a dict, as a list of a length that a call tells. Raises Fails for an empty one."""
     if is_run_time_list(x.content):
-        return List(x.content, memory=x.memory)
+        return nested.apart(importer, x)
     return at_run_time(importer, List(list(x.content.items()), memory=x.memory))
 
 
 def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
-    given = List(x.content, memory=x.memory, ties=x.ties)  # what is given back is never the list itself
+    given = nested.apart(importer, x)  # what is given back is never the list itself
     return library.run(importer, name, [given, *args], x.content.type.element)
 
 
@@ -54,7 +54,7 @@ def _item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     b, pairs = importer.builder, as_list(importer, x)
     place = _call(importer, "place", pairs, key)
     b.apply("guard", b.one("int_le", b.size(0), place), message="the dict lacks the key")
-    if is_run_time_list(x.content) and nested.has_lists(x):
+    if is_run_time_list(x.content):
         return nested.taken(importer, x, place)[1]
     return element(importer, pairs, place)[1]
 
@@ -100,12 +100,19 @@ def _copy(importer: ScriptImporter, made: Any, x: Dict) -> Any:
     return made
 
 
+def _copy_of(importer: ScriptImporter, x: Dict) -> Dict:
+    made = Dict(x.content, memory=importer.tensors.apart(x.memory))
+    nested.copied(importer, made, x)
+    return made
+
+
 def _part(name: str) -> Any:
     def handler(importer: ScriptImporter, x: Dict) -> List:
         pairs = as_list(importer, x)
         made = _call(importer, name, pairs)
         importer.tensors.share(x.memory, made.memory)
-        return _copy(importer, List(made.content, memory=made.memory), x)
+        found = List(made.content, memory=made.memory)
+        return _copy(importer, nested.has_all_of(found, x, (0 if name == "keys" else 1,)), x)
 
     return handler
 
@@ -143,12 +150,12 @@ RUN_TIME_DICTS: dict[str, Any] = {
     "__contains__": _contains,
     "keys": _part("keys"),
     "values": _part("values"),
-    "items": lambda importer, x: _copy(importer, List(x.content, memory=x.memory), x),
+    "items": lambda importer, x: _copy(importer, nested.has_all_of(nested.apart(importer, x), x), x),
     "pop": _delete,
     "Delete": _delete,
     "setdefault": _set_default,
     "update": update,
     "clear": _cleared,
-    "copy": lambda importer, x: _copy(importer, Dict(x.content, memory=x.memory), x),
-    "dict": lambda importer, x: _copy(importer, Dict(x.content, memory=x.memory), x),
+    "copy": _copy_of,
+    "dict": _copy_of,
 }

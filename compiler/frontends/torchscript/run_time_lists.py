@@ -96,7 +96,8 @@ def element(importer: ScriptImporter, x: List, index: Any) -> Any:
     """Return the element at a position, counted from the end where it is negative."""
     place = position(importer, index, importer.builder.one("len", x.content))
     found = nested.taken(importer, x, place)
-    _share(importer, x, found)
+    if isinstance(found, Tensor) and isinstance(found.place, nested.Spot):
+        found.place.asked = index
     return found
 
 
@@ -115,8 +116,10 @@ def _append(importer: ScriptImporter, x: List, item: Any) -> List:
 def set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
     """Put `item` in place of the element at `index`."""
     become_run_time(importer, x)
-    importer.regions.note(x)
     b = importer.builder
+    if isinstance(item, Tensor) and isinstance(item.place, nested.Spot) and item.place.is_at(x, index):
+        return x
+    importer.regions.note(x)
     place = position(importer, index, b.one("len", x.content))
     x.content = b.one("list_set", x.content, place, _item_value(importer, x, item))
     return x
@@ -136,8 +139,7 @@ def _pop(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
 
 def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
     """Return what a function of the library gives for a list and more: never the list itself."""
-    given = List(x.content, memory=x.memory, ties=x.ties)
-    return library.run(importer, name, [given, *args], x.content.type.element)
+    return library.run(importer, name, [nested.apart(importer, x), *args], x.content.type.element)
 
 
 def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:
@@ -167,7 +169,8 @@ def sliced(importer: ScriptImporter, x: List, start: Any = None, end: Any = None
     length = b.one("len", x.content)
     end = length if end is None else _bound(importer, end, length)
     start = b.one("int_min", _bound(importer, 0 if start is None else start, length), end)
-    found = List(b.one("list_slice", x.read(), start, end), memory=x.memory)
+    memory = importer.tensors.apart(x.memory)
+    found = List(b.one("list_slice", x.read(), start, end), memory=memory)
     nested.copied(importer, found, x)
     return found
 
@@ -226,15 +229,16 @@ def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
     def turn(row: Value, made: list[Value]) -> list[Value]:
         return [b.one("append", made[0], b.one("get", two.content, b.one("item", row)))]
 
-    made = List(for_each(b, length, [one.content], turn, "list")[0], memory=one.memory)
-    importer.tensors.share(one.memory, two.memory)
+    memory = importer.tensors.apart(one.memory)
+    made = List(for_each(b, length, [one.content], turn, "list")[0], memory=memory)
+    importer.tensors.share(memory, two.memory)
     nested.copied(importer, made, one, two)
     return made
 
 
 def copy_of(importer: ScriptImporter, x: List) -> List:
     """x.copy()."""
-    made = List(x.content, memory=x.memory)
+    made = nested.has_all_of(List(x.content, memory=importer.tensors.apart(x.memory)), x)
     nested.copied(importer, made, x)
     return made
 
@@ -244,6 +248,7 @@ def extend(importer: ScriptImporter, x: List, other: List) -> List:
     made = concatenated(importer, x, other)
     importer.regions.note(x, moves=False)
     x.content = made.content
+    importer.tensors.share(x.memory, made.memory)
     importer.regions.tie(x.root, made.ties)
     return x
 
@@ -261,7 +266,8 @@ def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
         grown = concatenated(importer, List(made[0]), source)
         return [grown.content]
 
-    made = List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=source.memory)
+    memory = importer.tensors.apart(source.memory)
+    made = List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=memory)
     nested.copied(importer, made, source)
     return made
 

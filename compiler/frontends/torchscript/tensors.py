@@ -13,7 +13,7 @@ from ...ir.errors import UnsupportedOp
 from ...ir.graph import Block, Builder, Value
 from ...ops import build as B
 from ..layout import restored
-from .values import Memory, Tensor, View, next_version
+from .values import Memory, Place, Tensor, View, next_version
 
 #: View -> the operator that puts a new part into the whole.
 _PARTS = {
@@ -73,10 +73,16 @@ class Tensors:
         memory = x.memory
         if memory.stale:
             raise UnsupportedOp(memory.stale)
-        if x.parent is None or x.view is None:
+        is_whole = x.parent is None or x.view is None
+        if is_whole and x.place is None:
             return memory.content
         if x.known is not None and x.known[0] == memory.version and self._is_open(x.known[1]):
             return x.known[2]
+        if x.place is not None:
+            value = x.place.read()
+            x.known = memory.version, self.builder.block, value
+            return value
+        assert x.parent is not None and x.view is not None
         view, source = x.view, self.builder.source
         made = self._convert(view.overload, [self.read(x.parent), *view.args], view.kwargs)
         self.builder.source = source
@@ -96,7 +102,13 @@ class Tensors:
         while owner.parent is not None:
             whole, owner = self._whole(owner, whole), owner.parent
         memory = x.memory
-        memory.content, memory.version = whole, next_version()
+        if owner.place is not None:
+            owner.place.write(whole)
+        else:
+            memory.content = whole
+        memory.version = next_version()
+        if owner.place is not None:
+            owner.known = memory.version, self.builder.block, whole
         if x.parent is not None:
             x.known = memory.version, self.builder.block, value
         where = f" ({self.builder.source})" if self.builder.source else ""
@@ -107,6 +119,16 @@ class Tensors:
                 f"a tensor is read that may share memory with one that was changed in place{where}; "
                 "change a copy of it instead, as x.clone() makes"
             )
+
+    def element(self, memory: Memory, place: Place, value: Value) -> Tensor:
+        """Return the tensor at a place of a list or dict with this memory."""
+        return Tensor(memory, known=(memory.version, self.builder.block, value), place=place)
+
+    def apart(self, memory: Memory) -> Memory:
+        """Return memory for a list that has elements of another one, which has `memory`."""
+        made = Memory(None)
+        self.share(made, memory)
+        return made
 
     def share(self, one: Memory, other: Memory) -> None:
         """Note that two pieces of memory may be the same."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import itertools
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 
@@ -65,16 +65,31 @@ class View:
     index: int | None = None
 
 
+class Place(Protocol):
+    """Where something lies in a list or dict of a run-time length."""
+
+    @property
+    def index(self) -> Value:
+        """Its position."""
+
+    def read(self) -> Value:
+        """Return what lies there now."""
+
+    def write(self, new: Value) -> None:
+        """Put a tensor's new value there: a change in place."""
+
+
 @dataclass(eq=False)
 class Tensor:
-    """A tensor of the program: the owner of `memory`, or a view of `parent`, which has the same memory."""
+    """A tensor of the program: the owner of `memory`, a view of `parent`, which has the same memory, or an
+    element of a list or dict with that memory, at `place`. `known`: its value in a version of the memory, and
+    where that was made."""
 
     memory: Memory
     parent: Tensor | None = None
     view: View | None = None
-    known: tuple[int, Block, Value] | None = (
-        None  # its value in a version of the memory, and where that was made
-    )
+    known: tuple[int, Block, Value] | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +110,24 @@ class Ties:
         return Ties(self.is_given or other.is_given, self.is_copied or other.is_copied, follows, twins)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A list or dict from which all elements were taken when it was last `resized`, or, at `path`, a part of
+    each."""
+
+    holder: Holder
+    path: tuple[int, ...]
+    resized: int
+
+
 @dataclass(eq=False)
 class Holder(Cell):
     """A list or dict. Where only a call tells its length, `memory` stands for that of the tensors in it.
     `declared`: the type of its elements or pairs, where the source tells it. `changed`: when a list in it
-    changed last; `layout`: when its elements moved last; `version`: when it changed last itself."""
+    changed last; `layout`: when lists among its elements moved last; `version`: when it changed last itself;
+    `moved`: when elements of it or of a list in it moved last; `resized`: when it or a list in it got other
+    elements last, in-place changes of its tensors apart. `source`: of which it has the elements, in their
+    order."""
 
     memory: Memory = field(default_factory=lambda: Memory(None))
     ties: Ties = Ties()
@@ -107,6 +135,9 @@ class Holder(Cell):
     changed: int = 0
     version: int = 0
     layout: int = 0
+    moved: int = 0
+    resized: int = 0
+    source: Source | None = None
 
     @property
     def root(self) -> Holder:

@@ -73,10 +73,11 @@ def test_a_list_of_the_examples_length_says_why(ts: list[torch.Tensor], why: str
         exe(torch.ones(2), [torch.ones(2)], [1])
 
 
-def test_a_list_whose_tensors_are_changed_in_place_says_why() -> None:
+def test_a_list_whose_tensors_change_and_move_says_why() -> None:
     def changed(a: torch.Tensor, ts: list[torch.Tensor], ks: list[int]) -> torch.Tensor:
         for t in ts:
             t += a
+        ts.append(a)
         return ts[0] + len(ks)
 
     with (
@@ -84,3 +85,35 @@ def test_a_list_whose_tensors_are_changed_in_place_says_why() -> None:
         pytest.raises(shapevm.ArgumentError, match="because the program changes its tensors in place"),
     ):
         exe(torch.ones(2), [torch.ones(2)], [1])
+
+
+def added_to(a: torch.Tensor, ts: list[torch.Tensor], ks: list[int]) -> int:
+    for t in ts:
+        t += a
+    return len(ks)
+
+
+def test_tensors_of_a_list_are_changed_by_name_and_in_numpy() -> None:
+    with compiled([torch.ones(2)], added_to) as exe:
+        arrays = [np.zeros(2, np.float32), np.ones(2, np.float32)]
+        exe(np.ones(2, np.float32), arrays, [1])
+        assert [x.tolist() for x in arrays] == [[1, 1], [2, 2]]
+        found = exe.run({"a": np.ones(2, np.float32), "ts": arrays, "ks": [1]})
+        assert found["output"] == 1 and [x.tolist() for x in arrays] == [[2, 2], [3, 3]]
+
+
+def test_tensors_of_a_list_that_cannot_be_changed() -> None:
+    a, x = torch.ones(2), torch.ones(4)
+    fixed = np.ones(2, np.float32)
+    fixed.flags.writeable = False
+    with compiled([torch.ones(2)], added_to) as exe:
+        for ts, message in (
+            ([a], 'input "ts" shares memory with input "a"|input "a" shares memory with input "ts"'),
+            ([x[:2], x[2:], x[1:3]], 'two elements of input "ts" share memory'),
+            ([x[:2], x[:2]], 'two elements of input "ts" share memory'),
+            ([fixed], r'input "ts\[0\]" is changed by the program, but the array given cannot be written'),
+        ):
+            with pytest.raises(shapevm.ArgumentError, match=message):
+                exe(a, ts, [])
+        exe(a, [x[:2], x[2:]], [])
+    assert x.tolist() == [2, 2, 2, 2]

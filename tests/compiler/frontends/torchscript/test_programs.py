@@ -22,6 +22,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     collated,
     dicts,
     everyday,
+    in_place,
     language,
     lengths,
     methods,
@@ -48,9 +49,10 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcome(function: Any, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """Return what a call gives, or the error that it raises."""
+    """Return what a call gives, and its arguments after it, or the error that it raises."""
+    given = copy.deepcopy(args)
     try:
-        return function(*copy.deepcopy(args)), None
+        return (function(*given), _tensors(given)), None
     except Exception as error:  # TorchScript has an error type of its own
         return None, error
 
@@ -124,6 +126,15 @@ def test_a_string_of_a_call_is_not_taken_apart() -> None:
         shapevm.compile(torch.jit.script(first), args=(torch.ones(3),))
 
 
+def _tensors(x: Any) -> Any:
+    """Return the tensors in an argument, which alone a call changes of the caller's."""
+    if isinstance(x, dict):
+        return _tensors(list(x.values()))
+    if isinstance(x, list | tuple):
+        return [each for part in x for each in _tensors(part)]
+    return [x] if isinstance(x, torch.Tensor) else []
+
+
 def assert_same(found: Any, wanted: Any) -> None:
     """Assert that results are equal: strings exactly, numbers within what rounding tells."""
     if isinstance(wanted, str):
@@ -181,12 +192,13 @@ def assert_runner_agrees(exe: shapevm.Executable, folder: Path, args: tuple[Any,
     for i, (name, value) in enumerate(given.items()):
         command += ["--input", f"{name}={_shown(value, folder / f'{i}.npy')}"]
     done = subprocess.run([*command, "--output", str(folder / "y.npz")], capture_output=True, text=True)
-    results, error = outcome(exe.run, (given,))
+    found, error = outcome(exe.run, (given,))
     if error is not None:
         message = str(error).splitlines()[0].split(" (")[0]
         assert done.returncode and message in done.stderr, f"{args}: {done.stderr} instead of {error}"
         return
     assert not done.returncode, f"{args}: {done.stderr}"
+    results, _ = found
     with np.load(folder / "y.npz") as found:
         wanted = {name: np.asarray(leaf) for path, x in results.items() for name, leaf in _leaves(path, x)}
         assert set(wanted) <= set(found.files)
