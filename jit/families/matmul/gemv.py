@@ -6,8 +6,9 @@ them in registers at once as there are accumulators for. Other cores read ahead 
 and faster than they are asked to: there (`Schedule.asks`) a weight is read from front to back, one panel
 after the other, which is a single stream. Where a step reads less than a line of a panel, sums would wait for
 the step before: then as many panels as there are accumulators for are read side by side, at most
-UNASKED_PANELS, and then the next ones. The order of every sum is that of `sums`, so the bits are those of any
-other tile.
+UNASKED_PANELS, and then the next ones. Where these are short, cores would find the next ones too late, so
+they are asked for line by line as they lie. The order of every sum is that of `sums`, so the bits are those
+of any other tile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...llvm.prefetch import LINE_BYTES, unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
 from .grouped import FOUR, NIBBLE, GroupSums
-from .microkernel import PANEL, Into, MicroKernels, Strides, dispatch, each_tile, shares
+from .microkernel import PANEL, UNROLL, Into, MicroKernels, Strides, dispatch, each_tile, shares
 from .problem import Problem
 from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG, block_of_short
@@ -31,6 +32,7 @@ STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while t
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
 #: The same, of whole groups of steps with scales, at least one, by the steps that lie together.
 NEAR_GROUP_BYTES = {1: 640, FOUR: 1280}
+SOON_BYTES = 128 << 10  # of panels side by side up to which the next ones are asked for meanwhile
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
 
@@ -108,6 +110,26 @@ class Gemv:
                 to = f.at(sums, "float", f.add(at.index, r * self.panels * PANEL))
                 copy_to(f, to, f.at(beside, "float", r * width), width)
 
+    def _soon(self, b: Value, place: Int, rows: int, vectors: int) -> Value | None:
+        """Return what micro-kernels of `vectors` vectors ask for while they multiply the panels at `b` from
+        `place` bytes on: the lines that lie as far in the next panels together. None: they ask for none."""
+        is_once = rows <= self.tile.rows and vectors * LANES == self.panels * PANEL
+        is_short = self.row_bytes < LINE_BYTES and self.panels * self._panel_bytes <= SOON_BYTES
+        if self.tile.asks or not (is_once and is_short):
+            return None
+        return unread(self.f, b, self.f.mul(self.f.add(self._panel_bytes, place), self.panels), "i8")
+
+    @property
+    def _lines_soon(self) -> int:
+        """The lines of the next panels to a trip of steps."""
+        assert isinstance(self.k, int)
+        return -(-UNROLL * self.panels * self._panel_bytes // (self.k * LINE_BYTES))
+
+    @property
+    def _panel_bytes(self) -> int:
+        assert isinstance(self.k, int)
+        return self.k * self.row_bytes
+
     @property
     def _element(self) -> str:
         return self.arithmetic.element
@@ -159,7 +181,8 @@ class Gemv:
             name = f"streams{count}" if totals is not None else "streams"
             kernels = MicroKernels(f, name, replace(strides, k=count), vectors, into, self.arithmetic)
             here = f.at(b, kernels.element, f.mul(first, PANEL))
-            self._panels(kernels, f.at(a, "float", first), here, rows, to)
+            soon = self._soon(b, f.mul(first, self.row_bytes), rows, vectors)
+            self._panels(kernels, f.at(a, "float", first), here, rows, to, soon)
             return
         floats, in_turn = rows * self.panels * PANEL, STEP_BYTES // self.row_bytes
         fill(f, sums, floats, 0.0)
@@ -175,12 +198,15 @@ class Gemv:
         if totals is not None:
             self.arithmetic.add_to(f, totals, sums, floats)
 
-    def _panels(self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value) -> None:
-        """Multiply `kernels`' steps of all panels."""
+    def _panels(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value, soon: Value | None = None
+    ) -> None:
+        """Multiply `kernels`' steps of all panels; `soon`: what is asked for meanwhile."""
         f, width = self.f, LANES * kernels.vectors
+        lines = self._lines_soon if soon else 0
         with f.loop(0, self.panels * PANEL, max(width, PANEL)) as panel:
             right = f.at(b, kernels.element, f.mul(panel.index, self.k))
-            near = right
+            near = soon or right
             if self.tile.asks:
                 near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
 
@@ -191,7 +217,8 @@ class Gemv:
                 def call(n: int) -> None:
                     for first in range(0, max(width, PANEL), width):
                         there = f.at(right, kernels.element, first)
-                        kernels.call(n, left, there, f.at(line, "float", first), near, near=self.tile.asks)
+                        to = f.at(line, "float", first)
+                        kernels.call(n, left, there, to, near, lines, near=self.tile.asks)
 
                 dispatch(f, count, sorted(shares(rows, self.tile.rows)), call)
 
@@ -210,46 +237,62 @@ class GroupedGemv(Gemv):
         return "i8"
 
     @property
-    def _column(self) -> Int:
+    def _panel_bytes(self) -> int:
         assert self.groups is not None
-        return self.groups.panel_bytes // PANEL
+        return self.groups.panel_bytes
+
+    @property
+    def _column(self) -> Int:
+        return self._panel_bytes // PANEL
 
     def _multiply(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
         f, groups = self.f, self.groups
         assert groups is not None
         vectors, width = self.vectors(rows), self.panels * PANEL
-        most = max(1, self.tile.rows * self.tile.vectors // vectors)
         columns = GroupSums(f, groups, self.panels, width)
         kernels = GroupSums(f, groups, vectors * LANES // PANEL, width).kernels(
             "grouped_few", strides.lda, vectors
         )
 
-        def near(right: Value) -> tuple[Value, int, bool]:
-            """Return what the micro-kernel asks for ahead, and how."""
-            if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
-                return right, 0, False  # or arithmetic takes longer than memory
-            n_groups = max(1, NEAR_GROUP_BYTES[groups.together] // groups.bytes)
-            ahead = unread(f, right, n_groups * groups.bytes, "i8")
-            return ahead, 0, True
-
-        def group(a: Value, b: Value) -> None:
-            with f.loop(0, self.panels, vectors * LANES // PANEL) as panel:
-                right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
-                there = f.at(sums, "float", f.mul(panel.index, PANEL))
-
-                def row_tile(number: Int, begin: Int, count: Int) -> None:
-                    left = f.at(a, "float", f.mul(begin, strides.lda))
-                    line = f.at(there, "float", f.mul(begin, width))
-                    each = sorted(shares(rows, most))
-                    dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, *near(right)))
-
-                each_tile(f, rows, most, row_tile)
+        def group(number: Int) -> None:
+            place = f.mul(number, groups.bytes)
+            left, right = f.at(a, "float", f.mul(number, groups.rows)), f.at(b, "i8", place)
+            self._panels(kernels, left, right, rows, sums, self._soon(b, place, rows, vectors))
 
         floats = rows * width
         totals = columns.totals(sums, floats)
-        columns.add_up(sums, totals, floats, columns.each(a, b, group))
+        columns.add_up(sums, totals, floats, group)
         if totals is not sums:
             copy_to(f, sums, totals, floats)
+
+    def _panels(
+        self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value, soon: Value | None = None
+    ) -> None:
+        """See Gemv: the group at `b`."""
+        f, groups, vectors = self.f, self.groups, kernels.vectors
+        assert groups is not None
+        most = max(1, self.tile.rows * self.tile.vectors // vectors)
+        with f.loop(0, self.panels, vectors * LANES // PANEL) as panel:
+            right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
+            there = f.at(sums, "float", f.mul(panel.index, PANEL))
+
+            def row_tile(number: Int, begin: Int, count: Int) -> None:
+                left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+                line = f.at(there, "float", f.mul(begin, self.panels * PANEL))
+                ahead = (soon, self._lines_soon, False) if soon else self._near(right)
+                each = sorted(shares(rows, most))
+                dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, *ahead))
+
+            each_tile(f, rows, most, row_tile)
+
+    def _near(self, right: Value) -> tuple[Value, int, bool]:
+        """Return what a micro-kernel asks for ahead in the panels at `right`, and how."""
+        groups = self.groups
+        assert groups is not None
+        if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
+            return right, 0, False  # or arithmetic takes longer than memory
+        n_groups = max(1, NEAR_GROUP_BYTES[groups.together] // groups.bytes)
+        return unread(self.f, right, n_groups * groups.bytes, "i8"), 0, True
 
 
 def gemv_of(f: Function, problem: Problem) -> Gemv:

@@ -104,6 +104,18 @@ def test_panels_are_one_stream_where_a_step_reads_a_line(dtype: str, vectors: in
     assert set(re.findall(r"define \w+ @streams\w*_1x(\d+)_", text)) == {str(vectors)}
 
 
+@pytest.mark.parametrize(
+    ("dtype", "k", "asks"), [("i8", 768, True), ("i8", 2048, False), ("f32", 768, False)]
+)
+def test_the_next_short_panels_are_asked_for_where_a_step_reads_less(dtype: str, k: int, asks: bool) -> None:
+    spec = linear(WIDE, k, False)
+    a, b, *others = spec.buffers
+    spec = replace(spec, buffers=(a, replace(b, dtype=dtype), *others))
+    text, _ = kernel_text(spec, (1,), "x86-64-v4", WITHOUT_ASKING)
+    (streams,) = (part for part in text.split("\n}\n") if re.search(r"define \w+ @streams", part))
+    assert ("call void @llvm.prefetch" in streams) == asks
+
+
 def test_schedules_of_few_rows_are_among_those_that_are_tried() -> None:
     spec = linear(WIDE, 768, False)
     found = {dims: schedules_of(spec, dims, "x86-64-v4") for dims in ((4,), (MAX_ROWS + 1,), None)}

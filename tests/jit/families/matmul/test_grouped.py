@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
-from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.decode import SpecError
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.family import Variant
@@ -91,6 +92,16 @@ def test_each_line_of_integers_of_four_bits_is_asked_for_once() -> None:
     sums.kernels("few", 64, 2 * panels).call(1, a, b, c, b, near=True)
     (part,) = f.parts.values()
     assert part.text().count("call void @llvm.prefetch") == panels  # in a trip of four steps of 16 bytes
+
+
+@pytest.mark.parametrize(("k", "asks"), [(768, True), (2048, False)])
+def test_lines_of_the_next_short_panels_are_asked_for_once(k: int, asks: bool) -> None:
+    panels = 4
+    packed = pack_grouped(*weight(NIBBLE, 32 * panels, k, 32))
+    text, _ = kernel_text(product(32 * panels, k, packed.shape), (1,), "x86-64-v4", WITHOUT_ASKING)
+    (few,) = (part for part in text.split("\n}\n") if re.search(r"define \w+ @grouped_few", part))
+    n_trips, n_lines = 32 // 4, packed.nbytes // (k // 32) // 64  # of a group
+    assert few.count("call void @llvm.prefetch") * n_trips == (n_lines if asks else 0)
 
 
 def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
