@@ -22,7 +22,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import planes, winograd
-from shapevm.jit.families.conv.by_taps import MOST_PIXELS
+from shapevm.jit.families.conv.by_taps import MAX_PIXELS
 from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
@@ -140,7 +140,7 @@ def layout_of(c: int, f: int, kernel: int, stride: int, groups: int, out: int) -
     a channel's taps together."""
     if is_narrow(c, f, groups):
         return "rows"
-    is_fit = (kernel, groups) == (TAPS, 1) and (stride == 1 or out**2 <= MOST_PIXELS)
+    is_fit = (kernel, groups) == (TAPS, 1) and (stride == 1 or out**2 <= MAX_PIXELS)
     return winograd_layout(c) if is_fit else "panels"
 
 

@@ -161,15 +161,19 @@ def _of_class(name: str) -> str:
 
 
 def _streams(choice: TileChoice | None) -> Iterator[Finding]:
-    """Yield how few rows read a weight from memory."""
-    if choice is None or not choice.measured:
-        return
-    from .jit.families.matmul.tile_choice import UNASKED
+    """Yield whether few rows of a product, and layout changes, ask for memory ahead."""
+    from .jit.families.matmul.tile_choice import STREAMS, UNASKED
+    from .jit.families.nest.asking import LAYOUTS
 
-    how = "left to the processor" if choice.tiles else "asked for ahead"
-    shares = (f"{max(of.shares(UNASKED)):.2f} for {rows}" for rows, of in choice.measured.items())
-    text = f"{how}; left to it, products take at most, in times: {', '.join(shares)} rows"
-    yield Finding("machine", "weights of few rows", text)
+    measured = {} if choice is None else choice.measured
+    for what, name, of_what in ((STREAMS, "weights of few rows", "products"), (LAYOUTS, LAYOUTS, "they")):
+        of_it = {of: found for of, found in measured.items() if of.startswith(LAYOUTS) == (what == LAYOUTS)}
+        if choice is None or not of_it:
+            continue
+        how = "left to the processor" if what in choice.tiles else "asked for ahead"
+        shares = (f"{max(found.shares(UNASKED)):.2f} for {of}" for of, found in of_it.items())
+        text = f"{how}; left to it, {of_what} take at most, in times: {', '.join(shares)}"
+        yield Finding("machine", name, text if what == LAYOUTS else f"{text} rows")
 
 
 # Versions -------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Measures whether few rows read a weight faster from memory without asking for its lines before: see
-`families.matmul.gemv`."""
+"""Measures whether few rows read a weight faster from memory without asking for its lines before (see
+`families.matmul.gemv`), and whether images change their layout faster so (see `families.nest.asking`)."""
 
 from __future__ import annotations
 
 import mmap
+from math import prod
 
 import numpy as np
 
@@ -11,7 +12,18 @@ from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.microkernel import WITHOUT_ASKING
 from ..families.matmul.spec import Matmul
-from ..families.matmul.tile_choice import ASKED, UNASKED, Measured, TileChoice, choose_streams
+from ..families.matmul.tile_choice import (
+    ASKED,
+    UNASKED,
+    Measured,
+    TileChoice,
+    choose_layouts,
+    choose_streams,
+)
+from ..families.nest import asking
+from ..families.nest.asking import LAYOUTS
+from ..llvm.prefetch import LINE_BYTES
+from ..text import parse_spec
 from .turns import Run, Sampling, in_sequence, parse_probe, probe_text, turns_of
 
 ROWS = (1, 4)
@@ -19,12 +31,24 @@ WIDTH = 768  # steps and columns
 N_WEIGHTS = 28  # that take turns, 66 MB: more than most caches hold
 SAMPLE_WEIGHTS = 7  # of a sample: 16 MB
 N_SAMPLES = 6
+IMAGE = (64, 56 * 56)  # channels and pixels, 800 KB
+N_CHANGES = 24  # of the layout, in a turn
+LAYOUT_PROBE = """nest n_dims=0 domain=[{columns},{rows}]
+  b0 f32[{rows},{columns}]
+  b1 f32[{columns},{rows}] output
+  v0 = load f32 b0[i1,i0]
+  v1 = store f32 v0 b1[i0,i1]"""
 SECONDS = 0.3  # of processor time, after which nothing is measured; compiling is not counted
 HUGE_PAGE = 2 << 20
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
-    """Return the choice for this machine, which runs `target`'s code; no choice if it takes longer."""
+    """Return the choice for this machine, which runs `target`'s code; none of what takes longer."""
+    return _of_weights(target, seconds).beside(_of_layouts(target, seconds))
+
+
+def _of_weights(target: str, seconds: float) -> TileChoice:
+    """Return the choice for few rows."""
     spec = parse_probe(probe_text(WIDTH, WIDTH))
     target, weights = target_for(spec, target), _weights()
     runs = {
@@ -38,6 +62,38 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     if turns is None:
         return TileChoice()
     return choose_streams({name: Measured(ASKED, of) for name, of in turns.items()})
+
+
+def _of_layouts(target: str, seconds: float) -> TileChoice:
+    """Return the choice for layout changes: both ways between channels first and last."""
+    image, result = _line_aligned(prod(IMAGE)), _line_aligned(prod(IMAGE))
+    runs = {
+        f"{LAYOUTS} of {rows} x {columns}": {
+            name: _layout_change(
+                image.reshape(rows, columns), result.reshape(columns, rows), target, schedule
+            )
+            for name, schedule in ((ASKED, None), (UNASKED, asking.WITHOUT_ASKING))
+        }
+        for rows, columns in (IMAGE, IMAGE[::-1])
+    }
+    turns = turns_of(runs, Sampling(N_CHANGES, 1), seconds)
+    if turns is None:
+        return TileChoice()
+    return choose_layouts({name: Measured(ASKED, of) for name, of in turns.items()})
+
+
+def _line_aligned(count: int) -> np.ndarray:
+    """Return so many numbers that begin at a cache line, as a program's do."""
+    memory = np.full(4 * count + LINE_BYTES, 1, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
+    return memory[start : start + 4 * count].view(np.float32)
+
+
+def _layout_change(image: np.ndarray, result: np.ndarray, target: str, schedule: str | None) -> Run:
+    spec = parse_spec(LAYOUT_PROBE.format(rows=len(image), columns=len(result)))
+    kernel = Kernel(compile_kernel(spec, (), target_for(spec, target), schedule=schedule))
+    change = kernel.launch([image, result], ())
+    return lambda first: change()
 
 
 def _weights() -> list[np.ndarray]:

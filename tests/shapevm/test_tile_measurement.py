@@ -236,5 +236,6 @@ def test_small_weights_and_many_rows_have_nothing_measured(folder, monkeypatch):
 def test_the_doctor_measures_and_shows_streams(folder):
     found = {f.name: f.value for f in doctor.examine(measure=True)}
     assert "take at most, in times" in found["weights of few rows"]
+    assert "take at most, in times" in found["layout changes"]
     later = {f.name: f.value for f in doctor.examine(measure=False)}
     assert later["weights of few rows"] == found["weights of few rows"]

@@ -29,7 +29,7 @@ from .pixels import geometry_of
 from .spec import Conv, Window
 from .winograd_points import TAPS
 
-MOST_PIXELS = 64  # of an image's outputs: of more, those at its sides are too few to save what sorting takes
+MAX_PIXELS = 64  # of an image's outputs: of more, those at its sides are too few to save what sorting takes
 LEAST_WEIGHTS = 64 * 64  # under a tap: with fewer, sorting a block of rows takes as long as it saves
 SIDES = 4  # of an image
 
@@ -37,7 +37,7 @@ SIDES = 4  # of an image
 def has_few_pixels(window: Window[Unknown]) -> bool:
     """Whether an image is known to have so few outputs that sorting their rows pays."""
     sizes = [size for size in window.out if isinstance(size, int)]
-    return len(sizes) == len(window.out) and prod(sizes) <= MOST_PIXELS
+    return len(sizes) == len(window.out) and prod(sizes) <= MAX_PIXELS
 
 
 class SortedRows(Indirection):

@@ -5,10 +5,10 @@ machine's own products are timed once with every tile (`jit.measure.tiles`). A t
 choice where it takes at most WORTH of its time in each of several turns. All tiles sum in the same order, so
 results keep their bits.
 
-Whether few rows ask for a weight's lines before they read them (`gemv`) is measured alike
-(`jit.measure.streams`), and whether several row tiles widen a narrow weight as they read it, instead of
-reading a copy in f32 (`jit.measure.narrow`): where multiply-adds and conversions are started side by side,
-that is free.
+Whether few rows ask for a weight's lines before they read them (`gemv`), and layout changes for theirs
+(`nest.asking`), is measured alike (`jit.measure.streams`), and whether several row tiles widen a narrow
+weight as they read it, instead of reading a copy in f32 (`jit.measure.narrow`): where multiply-adds and
+conversions are started side by side, that is free.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ....vm.data_class import dataclass
 from ...llvm.target import bases, find_target
+from ..nest.asking import LAYOUTS
 
 WORTH = 0.95  # of the built-in tile's time, in every turn: neighbours' noise is less in least times
 Turn = Mapping[str, float]  # the least time by tile
@@ -69,7 +70,7 @@ class Measured:
 @dataclass(frozen=True)
 class TileChoice:
     """The tiles that replace built-in ones, by class, and the measurement that says so. The "tile" of STREAMS
-    is UNASKED where that is faster, those of narrow weights IN_PLACE (`name_of_weights`)."""
+    and of LAYOUTS is UNASKED where that is faster, those of narrow weights IN_PLACE (`name_of_weights`)."""
 
     tiles: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Measured] = field(default_factory=dict)
@@ -109,6 +110,11 @@ def choose(measured: Mapping[str, Measured], own_of_any: str, for_any: Sequence[
 def choose_streams(measured: Mapping[str, Measured]) -> TileChoice:
     """Return the choice that measurements of few rows, by their numbers, lead to."""
     return _of_two(STREAMS, measured, UNASKED)
+
+
+def choose_layouts(measured: Mapping[str, Measured]) -> TileChoice:
+    """Return the choice that measurements of layout changes lead to."""
+    return _of_two(LAYOUTS, measured, UNASKED)
 
 
 def choose_narrow(dtype: str, measured: Mapping[int, Measured]) -> TileChoice:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from ....vm.program import KernelKey
 from ...dependence import Launch
 from ...evaluation import Evaluation
 from ...spec import Nest
 from ...spec_check import BodyCheck
 from ..family import BufferAccess, Example, Family, body_accesses
+from .asking import LAYOUTS, VECTORS, WITHOUT_ASKING, changes_layout
 from .nest import emit
+
+
+def _schedules(spec: Nest, dims: KernelKey, target: str) -> tuple[str, ...]:
+    return (VECTORS, WITHOUT_ASKING) if changes_layout(spec) else ()
+
+
+def _preferred(spec: Nest, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
+    return WITHOUT_ASKING if LAYOUTS in tiles and changes_layout(spec) else None
 
 
 def _accesses(spec: Nest) -> Iterable[BufferAccess]:
@@ -76,4 +86,6 @@ EXAMPLES = (
     ),
 )
 
-FAMILY = Family(Nest, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)
+FAMILY = Family(
+    Nest, emit, _accesses, _evaluate, _check, _follow, EXAMPLES, schedules=_schedules, preferred=_preferred
+)

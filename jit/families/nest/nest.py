@@ -24,6 +24,7 @@ from ...loops.strip_mining import State, each, strip
 from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
 from ...spec import Nest, Terms
 from ..family import Variant, first_fitting
+from .asking import VECTORS, WITHOUT_ASKING
 from .columns import Columns, find_columns
 from .narrow_transpose import Narrow, narrow_loop
 from .plan import weight
@@ -36,12 +37,13 @@ SHARE_MULTIPLE = 4 * LANES  # a tile's share of the innermost loop is a multiple
 
 
 def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Nest; see `abi.Generator`. The one schedule is "vectors"."""
-    check_schedule("nest", schedule, ["vectors"])
-    nest = Emitter(f, spec, sizes, has_part=True)
+    """Emit the kernel of a Nest; see `abi.Generator`. Schedules: those of `asking`."""
+    name = schedule or VECTORS
+    check_schedule("nest", name, [VECTORS, WITHOUT_ASKING])
+    nest = Emitter(f, spec, sizes, has_part=True, asks=name == VECTORS)
     nest.emit(*f.params[3:5])
     tiles, cost = tiles_of(nest.loops, nest.plans), tile_cost(nest.loops, nest.plans, nest.weight)
-    return Generated(Work(tiles, nest.work.scratch, cost), "vectors")
+    return Generated(Work(tiles, nest.work.scratch, cost), name)
 
 
 class TileCode(Protocol):
@@ -60,12 +62,13 @@ class Problem:
     """A nest as its variants see it: loops whose sizes are resolved.
 
     `has_rows`: it has reductions, along the last loop. `has_columns`: those run across memory; the loop
-    before the last one is that of neighbouring columns.
+    before the last one is that of neighbouring columns. `asks`: whether a layout change asks for lines.
     """
 
     loops: Loops
     has_rows: bool
     has_columns: bool
+    asks: bool
 
     @property
     def last(self) -> int:
@@ -95,11 +98,12 @@ class Problem:
         return [] if self.transposed is None else transposed_loads(self.loops, self.transposed)
 
 
-def problem_of(f: Function, spec: Nest, sizes: Sequence[Int]) -> Problem:
+def problem_of(f: Function, spec: Nest, sizes: Sequence[Int], asks: bool) -> Problem:
     """Return the problem of `spec`; call in the entry block."""
     has_rows, columns = any(i.op in REDUCTIONS for i in spec.body), find_columns(spec)
     moved = spec if columns is None else moved_last(spec, columns)
-    return Problem(simplify(f, moved, sizes, has_rows, columns is not None), has_rows, columns is not None)
+    loops = simplify(f, moved, sizes, has_rows, columns is not None)
+    return Problem(loops, has_rows, columns is not None, asks)
 
 
 def _traffic(problem: Problem) -> int:
@@ -116,7 +120,8 @@ class Emitter:
     `tile_bytes`: the traffic of a tile. `addresses`: those of the buffers, where they are loaded already.
     `has_part`: the kernel is this nest alone; if it is exact and one loop is shared out, what tiles do is a
     part, which does not know that loop's size: kernels for other sizes have the same one.
-    `weight`: the cost of one iteration of the innermost loop; `plans`: how tiles share out the loops.
+    `asks`: see `Problem`. `weight`: the cost of one iteration of the innermost loop; `plans`: how tiles share
+    out the loops.
     """
 
     def __init__(
@@ -127,8 +132,9 @@ class Emitter:
         tile_bytes: int = TILE_BYTES,
         addresses: Sequence[Value] | None = None,
         has_part: bool = False,
+        asks: bool = True,
     ) -> None:
-        problem = problem_of(f, spec, sizes)
+        problem = problem_of(f, spec, sizes, asks)
         variant = first_fitting(VARIANTS, problem)
         self.f = f
         self.loops = problem.loops
@@ -201,7 +207,7 @@ class Pointwise:
 
 def _blocks(f: Function, problem: Problem, bodies: BodyEmitter) -> Blocks:
     assert problem.transposed is not None
-    return Blocks(f, problem.loops, bodies, problem.transposed, problem.loads)
+    return Blocks(f, problem.loops, bodies, problem.transposed, problem.loads, problem.asks)
 
 
 def _narrow(f: Function, problem: Problem, bodies: BodyEmitter) -> Narrow:

@@ -27,6 +27,8 @@ from ...loops.tiling import Range
 from ...spec import Instr, Terms
 
 BLOCK = LANES * LANES
+FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
+MUCH = 4  # times as long are rows written much longer than those read
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
 
@@ -89,16 +91,16 @@ class Transposition:
 
 
 class Blocks:
-    """Emits the blocks of such a nest; construct it in the entry block. `scratch`: the code object's."""
+    """Emits the blocks of such a nest; construct it in the entry block. `scratch`: the code object's. `asks`:
+    whether copies ask for the lines of the next blocks."""
 
     def __init__(
-        self, f: Function, loops: Loops, bodies: BodyEmitter, transposed: int, loads: list[int]
+        self, f: Function, loops: Loops, bodies: BodyEmitter, transposed: int, loads: list[int], asks: bool
     ) -> None:
         self.f = f
-        self.bodies = bodies
+        self.bodies, self.asks = bodies, asks
         self.transposed, self.last, self.loads = transposed, len(loops.domain) - 1, loads
         self.hoisted = bodies.hoistable(transposed)
-        self.elements = {i: memory_element(bodies.body[i].dtype) for i in loads}
         self.is_copy = [i.op for i in loops.body] == ["load", "store"] and _lies_along(
             loops.body[1], self.last
         )
@@ -160,16 +162,20 @@ class Blocks:
         f = self.f
         after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (transposed, last))
 
-        def blocks() -> None:
+        def along_writes() -> None:
             with self._steps(transposed, after) as i, self._steps(last, ends) as j:
                 self._block(self._at(outer, i, j), False)
 
-        def nontemporal() -> None:
+        def along_reads(bypasses: bool) -> None:
             with self._steps(last, ends) as j, self._steps(transposed, after) as i:
-                self._block(self._at(outer, i, j), True)
+                self._block(self._at(outer, i, j), bypasses)
+
+        def nontemporal() -> None:
+            along_reads(True)
             f.fence()
 
-        f.either(self.bypasses, nontemporal, blocks)
+        reads_first = not self.asks and self._scatters_writes()
+        f.either(self.bypasses, nontemporal, (lambda: along_reads(False)) if reads_first else along_writes)
         if self.overlaps:
             return
         first, end = transposed.begin, last.end(f)
@@ -183,6 +189,22 @@ class Blocks:
                 counts = f.sub(transposed.end(f), i.index), f.sub(end, j.index)
                 self._edge(self._at(outer, i.index, j.index), *(f.minimum(n, LANES) for n in counts))
 
+    def _scatters_writes(self) -> bool:
+        """Whether blocks that nothing is asked for go along the rows that they read: where rows written do
+        not fall on few sets of the first-level cache, and are whole lines and not much longer than those
+        read, or the latter fall on few sets."""
+        if not self.is_copy:
+            return False
+        load, store = self.bodies.ids
+        at = self._at((0,) * (self.last + 1), 0, 0)
+        read, written = self._stride(load, at, self.last), self._stride(store, at, self.transposed)
+        if not (isinstance(read, int) and isinstance(written, int)):
+            return False
+        n_bytes = DTYPES[self.bodies.body[0].dtype].bytes
+        read, written = read * n_bytes, written * n_bytes
+        are_short_lines = written % LINE_BYTES == 0 and written <= MUCH * read
+        return written % FEW_SETS != 0 and (are_short_lines or read % (2 * FEW_SETS) == 0)
+
     def _start(self, index: Int, after: Int, ends: Int, begin: Int) -> Int:
         """Return where what is left of the rows at `index` starts: behind whole blocks, if there were any."""
         f = self.f
@@ -193,13 +215,13 @@ class Blocks:
         f = self.f
         for i in self.loads:
             source, stride = self._address(i, at), self._stride(i, at, self.last)
-            element, n_bytes = self.elements[i], DTYPES[self.bodies.body[i].dtype].bytes
+            element, n_bytes = self._element(i), DTYPES[self.bodies.body[i].dtype].bytes
             if not self.is_copy:
                 Transposition(element, n_bytes).call(f, source, stride, self.places[i])
                 continue
             store = self.bodies.ids[-1]
             target, pitch = self._address(store, at), self._stride(store, at, self.transposed)
-            part = Transposition(element, n_bytes, True, not bypasses, bypasses)
+            part = Transposition(element, n_bytes, self.asks, self.asks and not bypasses, bypasses)
             part.call(f, source, stride, target, pitch)
         if not self.is_copy:
             self._body(replace(at, bypasses=bypasses), LANES)
@@ -218,7 +240,7 @@ class Blocks:
             place = Position(tuple(here.get(i, value) for i, value in enumerate(at.loops)))
             for i in self.loads:
                 n_bytes = DTYPES[self.bodies.body[i].dtype].bytes
-                element = f.load(self.elements[i], self._address(i, place), align=n_bytes)
+                element = f.load(self._element(i), self._address(i, place), align=n_bytes)
                 f.store(element, self._place(i, f.add(f.mul(row.index, LANES), column.index)), align=1)
         self._body(replace(at, mask=tail_mask(f, columns)), rows)
 
@@ -230,18 +252,21 @@ class Blocks:
         with f.loop(0, rows, nonempty=True) as row:
             values = dict(given)
             for i in self.loads:
-                raw = f.load(vector(self.elements[i], LANES), self._place(i, f.mul(row.index, LANES)))
+                raw = f.load(vector(self._element(i), LANES), self._place(i, f.mul(row.index, LANES)))
                 values[i] = self.bodies.registers(i, raw)
             here = f.add(first, row.index)
             loops = tuple(here if i == self.transposed else value for i, value in enumerate(at.loops))
             self.bodies.emit(ids, replace(at, loops=loops), values)
 
     def _address(self, i: int, at: Position) -> Value:
-        element = memory_element(self.bodies.body[i].dtype)
-        return self.f.at(self._buffer(i), element, self.bodies.offset(i, at))
+        return self.f.at(self._buffer(i), self._element(i), self.bodies.offset(i, at))
+
+    def _element(self, i: int) -> str:
+        """Return the LLVM type in memory of what load or store i takes."""
+        return memory_element(self.bodies.body[i].dtype)
 
     def _buffer(self, i: int) -> Value:
         return self.bodies.addresses[self.bodies.body[i].buffer or 0]
 
     def _place(self, i: int, element: Int) -> Value:
-        return self.f.at(self.places[i], self.elements[i], element)
+        return self.f.at(self.places[i], self._element(i), element)

@@ -11,9 +11,11 @@ from shapevm.jit.families.matmul.tile_choice import (
     Measured,
     TileChoice,
     choose,
+    choose_layouts,
     choose_streams,
     class_of,
 )
+from shapevm.jit.families.nest.asking import LAYOUTS, WITHOUT_ASKING
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.measure import streams
 from shapevm.jit.measure.tiles import PROBE, measure
@@ -21,6 +23,8 @@ from shapevm.jit.spec import Dim
 from shapevm.jit.text import parse_spec
 from shapevm.jit.tuning import preferred_schedule, schedules_of
 from shapevm.vm.program import SizeRange
+
+from ...nests import copy, transpose
 
 TILES = ("6x64", "14x32", "12x32", "6x16")
 V4 = "x86-64-v4"
@@ -110,6 +114,16 @@ def test_this_machine_is_measured_in_time() -> None:
     assert measure(target, seconds=0).measured == {}
 
 
+def test_layout_changes_leave_memory_to_the_processor_where_that_is_faster() -> None:
+    turns = [{ASKED: 100.0, UNASKED: 80.0}, {ASKED: 100.0, UNASKED: 90.0}]
+    choice = choose_layouts({"there": Measured(ASKED, turns), "back": Measured(ASKED, turns)})
+    assert choice.tiles == {LAYOUTS: UNASKED}
+    assert choose_layouts({"there": Measured(ASKED, [{ASKED: 100.0, UNASKED: 97.0}])}).tiles == {}
+    copies = [preferred_schedule(nest, (), V4, choice) for nest in (transpose(64, 64), copy())]
+    assert copies == [WITHOUT_ASKING, None]
+    assert WITHOUT_ASKING in schedules_of(transpose(64, 64), (), V4)
+
+
 def of_streams(*turns: tuple[float, float]) -> TileChoice:
     """Return the choice where code that asks took 100, and other code so long for 1 and for 4 rows."""
     times = [[{ASKED: 100.0, UNASKED: turn[i]} for turn in turns] for i in range(2)]
@@ -144,7 +158,7 @@ def test_the_choice_is_for_kernels_that_may_have_few_rows() -> None:
 
 def test_streams_of_this_machine_are_measured_in_time() -> None:
     found = streams.measure(host_target(), seconds=60)
-    assert [*found.measured] == ["1", "4"]
+    assert [*found.measured] == ["layout changes of 64 x 3136", "layout changes of 3136 x 64", "1", "4"]
     for of in found.measured.values():
         assert all(0 < time < float("inf") for turn in of.turns for time in turn.values())
     assert streams.measure(host_target(), seconds=0) == TileChoice()

@@ -5,6 +5,7 @@ import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.concat.spec import Concat, Piece
+from shapevm.jit.families.nest.asking import WITHOUT_ASKING
 from shapevm.jit.llvm.dtypes import DTYPES
 from shapevm.jit.spec import Index, Nest
 
@@ -35,6 +36,19 @@ def added(dtype: str, n: int | object = N, m: int | object = M) -> Nest:
 def test_transposed_copies_of_every_dtype(dims, dtype):
     x = random(dims[::-1], dtype, "x")
     np.testing.assert_array_equal(run(nests.transpose(dtype=dtype), dims, [x])[0], x.T)
+
+
+#: (n, m) of a result: rows written are short, of no whole lines, fall on few sets; rows read fall on few sets
+@pytest.mark.parametrize("dims", [(300, 96), (96, 50), (70, 256), (512, 196), (512, 784), (40, 400)])
+@pytest.mark.parametrize("dtype", ["f32", "u8"])
+def test_copies_that_ask_for_nothing(dims: tuple[int, int], dtype: str) -> None:
+    """In another order of blocks, to which code of known sizes changes where rows lie as they should."""
+    x = random(dims[::-1], dtype, "x")
+    for exact in (dims, None):
+        kernel = Kernel(compile_kernel(nests.transpose(dtype=dtype), exact, schedule=WITHOUT_ASKING))
+        y = np.zeros(dims, x.dtype)
+        kernel.run([x, y], dims)
+        np.testing.assert_array_equal(y, x.T)
 
 
 @pytest.mark.parametrize(("k", "n", "m"), [(2, 64, 49), (3, 3, 100), (2, 100, 3), (1, 16, 200), (0, 16, 16)])
