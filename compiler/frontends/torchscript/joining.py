@@ -136,6 +136,8 @@ def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> N
         made, found = made.value, [each.value if isinstance(each, Maybe) else each for each in found]
     for each in found if isinstance(made, Tensor | Holder) else ():
         memories = [leaf.memory for leaf in tensors_in(each)]
+        if isinstance(each, Holder) and len(memories) > 1:
+            importer.tensors.tangle(made.memory)
         for memory in (*memories, each.memory) if isinstance(each, Holder) else memories:
             importer.tensors.share(made.memory, memory)
     sources = [_parts(each) for each in found]

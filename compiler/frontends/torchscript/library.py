@@ -28,8 +28,16 @@ def {name}(items: List[T]) -> List[{letter}]:
 """
 
 
+def _of_each(name: str) -> str:
+    """Return the source of a function of tensors for a list of them."""
+    return f"""
+def {name}(items: List[Tensor]) -> List[Tensor]:
+    return [torch.{name}(item) for item in items]
+"""
+
+
 #: By name; `T` is the type of a list's elements. Where these are the pairs of a dict, `K` and `V` are the
-#: types of their keys and values. None but "put" and "updated" changes its arguments.
+#: types of their keys and values. None but "updated" changes its arguments.
 SOURCES = {
     "place": """
 def place(items: List[T], key: K) -> int:
@@ -39,15 +47,6 @@ def place(items: List[T], key: K) -> int:
             at = i
             break
     return at
-""",
-    "put": """
-def put(items: List[T], key: K, pair: T) -> List[T]:
-    at = place(items, key)
-    if at < 0:
-        items.append(pair)
-    else:
-        items[at] = pair
-    return items
 """,
     "ensured": """
 def ensured(items: List[T], key: K, pair: T) -> List[T]:
@@ -268,6 +267,7 @@ def block_diag(given: List[Tensor]) -> Tensor:
         column += item.size(1)
     return made
 """,
+    **{name: _of_each(name) for name in ("atleast_1d", "atleast_2d", "atleast_3d")},
     "pad_sequence": """
 def pad_sequence(items: List[Tensor], batch_first: bool, value: float, side: str) -> Tensor:
     n = 0
@@ -278,6 +278,80 @@ def pad_sequence(items: List[Tensor], batch_first: bool, value: float, side: str
         start = n - items[i].size(0) if side == "left" else 0
         made[i, start:start + items[i].size(0)] = items[i]
     return made if batch_first else made.transpose(0, 1)
+""",
+    "broadcast_tensors": """
+def broadcast_tensors(items: List[Tensor]) -> List[Tensor]:
+    sizes = items[0].size()
+    for item in items:
+        for k in range(item.dim()):
+            if item.size(k) != 1:
+                assert sizes[k] == 1 or sizes[k] == item.size(k), (
+                    "broadcast_tensors: axis {} has size {} and size {}".format(k, sizes[k], item.size(k)))
+                sizes[k] = item.size(k)
+    made: List[Tensor] = []
+    for item in items:
+        wide = item
+        for k in range(item.dim()):
+            wide = wide.index_select(k, torch.arange(sizes[k]) * int(item.size(k) != 1))
+        made.append(wide)
+    return made
+""",
+    "cartesian_prod": """
+def cartesian_prod(items: List[Tensor]) -> Tensor:
+    assert len(items) > 1, "cartesian_prod: a list whose length a call tells must have two tensors at least"
+    made = items[0].unsqueeze(1)
+    for i in range(1, len(items)):
+        item = items[i]
+        rows = torch.arange(made.size(0) * item.size(0))
+        n = max(item.size(0), 1)
+        columns = [made[rows // n], item[rows % n].unsqueeze(1)]
+        made = torch.cat(columns, 1)
+    return made
+""",
+    "multi_dot": """
+def multi_dot(items: List[Tensor]) -> Tensor:
+    made = items[0]
+    for i in range(1, len(items)):
+        made = torch.matmul(made, items[i])
+    return made
+""",
+    "combinations": """
+def combinations(x: Tensor, r: int, with_replacement: bool) -> Tensor:
+    assert r > 0, "combinations: r is {}; it must be 1 at least".format(r)
+    n = x.size(0)
+    last = n - 1 if with_replacement else n - r
+    step = 0 if with_replacement else 1
+    at = [step * i for i in range(r)]
+    chosen: List[int] = []
+    count = 0
+    more = last >= 0
+    while more:
+        chosen.extend(at)
+        count += 1
+        k = r - 1
+        while k >= 0 and at[k] == last + step * k:
+            k -= 1
+        more = k >= 0
+        if more:
+            first = at[k] + 1
+            for j in range(k, r):
+                at[j] = first + step * (j - k)
+    return x[torch.tensor(chosen, dtype=torch.int64)].reshape([count, r])
+""",
+    "tensor_split_at": """
+def tensor_split_at(x: Tensor, ends: List[int], dim: int) -> List[Tensor]:
+    n = x.size(dim)
+    made: List[Tensor] = []
+    start = 0
+    for i in range(len(ends) + 1):
+        end = n
+        if i < len(ends):
+            end = ends[i]
+        low = min(max(start + n if start < 0 else start, 0), n)
+        high = min(max(end + n if end < 0 else end, 0), n)
+        made.append(x.narrow(dim, low, max(high - low, 0)))
+        start = end
+    return made
 """,
     "chunk": """
 def chunk(x: Tensor, n: int, dim: int) -> List[Tensor]:
@@ -383,7 +457,10 @@ def factorial(n: int) -> int:
 """,
 }
 #: Operators of a list of tensors whose length only a call tells.
-OF_LISTS = ("hstack", "vstack", "row_stack", "dstack", "column_stack", "block_diag", "pad_sequence")
+OF_LISTS = (
+    "hstack", "vstack", "row_stack", "dstack", "column_stack", "block_diag", "pad_sequence",
+    "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
+)  # fmt: skip
 #: Functions of the library whose arguments are ints.
 OF_INTS = ("gcd", "factorial")
 

@@ -237,10 +237,9 @@ def _parts_of(name: str) -> Callable[..., Any]:
         if not isinstance(x, Tensor):
             return NotImplemented
         if isinstance(how, List):
+            own = "tensor_split_at" if name == "tensor_split" else "split_sizes"
             return (
-                library.run(importer, "split_sizes", [x, how, dim])
-                if is_run_time_list(how.content)
-                else NotImplemented
+                library.run(importer, own, [x, how, dim]) if is_run_time_list(how.content) else NotImplemented
             )
         if (
             is_run_time(how)
@@ -388,6 +387,20 @@ def _is_unpacked(node: Any) -> bool:
     return any(use.user.kind() == "prim::ListUnpack" for use in node.output().uses())
 
 
+def _multi_dot(importer: ScriptImporter, xs: Any) -> Any:
+    return library.run(importer, "multi_dot", [xs])
+
+
+def _combinations(importer: ScriptImporter, x: Tensor, r: Any = 2, with_replacement: Any = False) -> Any:
+    return library.run(importer, "combinations", [x, r, with_replacement])
+
+
+def _cartesian_product(importer: ScriptImporter, xs: List) -> Any:
+    if is_run_time_list(xs.content) or len(xs.content) > 1:
+        return library.run(importer, "cartesian_prod", [xs])
+    return xs.content[0]
+
+
 def _cat(importer: ScriptImporter, xs: Any, dim: Any = 0) -> Any:
     """torch.cat of a list whose tensors may differ in size along the axis."""
     if (
@@ -405,7 +418,8 @@ def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    "divmod": _divmod,
+    "divmod": _divmod, "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
+    "combinations": _combinations, "cartesian_prod": _cartesian_product,
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,

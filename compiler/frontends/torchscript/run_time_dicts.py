@@ -8,7 +8,8 @@ from ...ir.graph import Value
 from ...ir.types import ScalarType, TensorType, TupleType, Type
 from ...ops import build as B
 from . import elements, library, nested
-from .run_time_lists import at_run_time, element
+from .branches import branch
+from .run_time_lists import at_run_time, element, hold
 from .values import Dict, List, is_run_time_list, kind_of
 
 if TYPE_CHECKING:
@@ -39,8 +40,16 @@ def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
         pairs = List(importer.builder.one("list", element=type), memory=x.memory)
     else:
         pairs = as_list(importer, x)
-    _replace(importer, x, _call(importer, "put", pairs, key, (key, nested.alone(item))))
-    nested.give(importer, x, item)
+    b, place = importer.builder, _call(importer, "place", pairs, key)
+    pair = elements.packed(b, (key, item), pairs.content.type.element, importer.tensors.read)
+    ways = [
+        lambda: [b.one("list_set", pairs.content, place, pair)],
+        lambda: [b.one("append", pairs.content, pair)],
+    ]
+    (content,) = branch(importer, b.one("int_le", b.size(0), place), ways)
+    importer.regions.note(x)
+    x.content = content
+    hold(importer, x, item)
 
 
 def _type(importer: ScriptImporter, key: Any, item: Any) -> Type:

@@ -27,7 +27,7 @@ def at_run_time(importer: ScriptImporter, x: List) -> List:
         return x
     found = List(_made(importer, x), x.birth, x.memory, x.ties)
     for item in x.content:
-        _hold(importer, found, item)
+        hold(importer, found, item)
     nested.copied(importer, found, x)
     return found
 
@@ -50,16 +50,16 @@ def _made(importer: ScriptImporter, x: List) -> Value:
     return made
 
 
-def _hold(importer: ScriptImporter, x: List, item: Any) -> None:
+def hold(importer: ScriptImporter, x: List | Dict, item: Any) -> None:
     """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
     _share(importer, x, item)
     nested.give(importer, x, item)
 
 
-def _share(importer: ScriptImporter, x: List, item: Any) -> None:
+def _share(importer: ScriptImporter, x: List | Dict, item: Any) -> None:
     """The memory of tensors in an element is that of the list's."""
     if isinstance(item, Tensor):
-        importer.tensors.share(x.memory, item.memory)
+        importer.tensors.hold(x.memory, item.memory)
     elif isinstance(item, Maybe):
         _share(importer, x, item.value)
     elif isinstance(item, Dict | List) and not isinstance(item.content, Value):
@@ -77,7 +77,7 @@ def become_run_time(importer: ScriptImporter, x: List) -> None:
     importer.regions.keep(x)
     x.content = made
     for item in items:
-        _hold(importer, x, item)
+        hold(importer, x, item)
 
 
 def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
@@ -103,7 +103,7 @@ def element(importer: ScriptImporter, x: List, index: Any) -> Any:
 
 def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
     """Return the graph value of what is put into a list."""
-    _hold(importer, x, item)
+    hold(importer, x, item)
     return elements.packed(importer.builder, item, x.content.type.element, importer.tensors.read)
 
 
@@ -149,7 +149,7 @@ def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:
     importer.regions.note(x)
     x.content = made.content
     for item in args:
-        _hold(importer, x, item)
+        hold(importer, x, item)
 
 
 def _clear(importer: ScriptImporter, x: List) -> None:
@@ -231,7 +231,7 @@ def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
 
     memory = importer.tensors.apart(one.memory)
     made = List(for_each(b, length, [one.content], turn, "list")[0], memory=memory)
-    importer.tensors.share(memory, two.memory)
+    importer.tensors.hold(memory, two.memory)
     nested.copied(importer, made, one, two)
     return made
 
@@ -267,6 +267,7 @@ def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
         return [grown.content]
 
     memory = importer.tensors.apart(source.memory)
+    importer.tensors.tangle(memory)
     made = List(for_each(b, importer.size_of(count), [start], turn, "list")[0], memory=memory)
     nested.copied(importer, made, source)
     return made

@@ -63,6 +63,7 @@ class Tensors:
         self.builder, self._convert, self._is_open, self._note = builder, convert, is_open, note
         self.went_stale: list[Memory] = []  # in this order
         self.given: set[Memory] = set()  # of tensors in lists that calls give
+        self._tangled: set[Memory] = set()  # of lists that may have one tensor twice
 
     def fresh(self, value: Value, name: str = "") -> Tensor:
         """Return a tensor with memory of its own."""
@@ -103,6 +104,11 @@ class Tensors:
             whole, owner = self._whole(owner, whole), owner.parent
         memory = x.memory
         if owner.place is not None:
+            if not self._tangled.isdisjoint({memory} | _reachable(memory)):
+                raise UnsupportedOp(
+                    "a tensor is changed in place that may be in a list twice; change a copy of it instead, "
+                    "as x.clone() makes"
+                )
             owner.place.write(whole)
         else:
             memory.content = whole
@@ -129,6 +135,16 @@ class Tensors:
         made = Memory(None)
         self.share(made, memory)
         return made
+
+    def hold(self, holder: Memory, item: Memory) -> None:
+        """Note that a list or dict with memory `holder` gets a tensor, which it may have already."""
+        if item is holder or item in _reachable(holder):
+            self._tangled.add(holder)
+        self.share(holder, item)
+
+    def tangle(self, holder: Memory) -> None:
+        """Note that a list or dict may have one tensor twice."""
+        self._tangled.add(holder)
 
     def share(self, one: Memory, other: Memory) -> None:
         """Note that two pieces of memory may be the same."""

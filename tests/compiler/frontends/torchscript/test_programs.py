@@ -23,6 +23,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     dicts,
     everyday,
     in_place,
+    joined,
     language,
     lengths,
     methods,
@@ -95,6 +96,59 @@ def changed_in_the_next_turn(a: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("function", [appended_and_changed, changed_in_the_next_turn])
 def test_a_list_whose_tensors_were_changed_in_place_is_not_read(function: Any) -> None:
     with pytest.raises(shapevm.UnsupportedOp, match="may share memory with one that was changed in place"):
+        shapevm.compile(torch.jit.script(function), args=(torch.randn(3),))
+
+
+def twice_in_a_list(a: torch.Tensor) -> torch.Tensor:
+    rows = [a * i for i in range(a.size(0))]
+    rows.append(rows[0])
+    rows[-1] += 1
+    return rows[0]
+
+
+def put_at_another_place(a: torch.Tensor) -> torch.Tensor:
+    rows = [a * i for i in range(a.size(0))]
+    rows[1] = rows[0]
+    rows[0] += 1
+    return rows[1]
+
+
+def the_same_in_every_turn(a: torch.Tensor) -> torch.Tensor:
+    rows: list[torch.Tensor] = []
+    h = a * 1
+    for _ in range(a.size(0)):
+        rows.append(h)
+    rows[0] += 1
+    return rows[1]
+
+
+def twice_in_a_list_in_a_list(a: torch.Tensor) -> torch.Tensor:
+    rows = [[a * i, a + i] for i in range(a.size(0))]
+    for row in rows:
+        row[1] = row[0]
+        row[1].mul_(2)
+    return rows[0][0]
+
+
+def joined_with_itself(a: torch.Tensor) -> torch.Tensor:
+    rows = [a * i for i in range(a.size(0))]
+    both = rows + rows
+    both[0] += 1
+    return both[a.size(0)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        twice_in_a_list,
+        put_at_another_place,
+        the_same_in_every_turn,
+        twice_in_a_list_in_a_list,
+        joined_with_itself,
+    ],
+)
+def test_a_tensor_that_may_be_in_a_list_twice_is_not_changed(function: Any) -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="changed in place that may be in a list twice"):
         shapevm.compile(torch.jit.script(function), args=(torch.randn(3),))
 
 
