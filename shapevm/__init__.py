@@ -125,6 +125,7 @@ def compile(
 
         check_compiler()
         from .build import build, open_source, silent, small_sizes_check
+        from .early_file import early_file
         from .early_processes import started_early
         from .limits import check_strategy
         from .opening import executable_of
@@ -133,11 +134,12 @@ def compile(
         strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
         stores = list(map(open_store, options.targets))
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
-        with started_early(stores[0], model):
-            source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
-            program = build(source, stores, options, notify, is_portable)
-        check = small_sizes_check(source, options, notify)
-        return executable_of(program, strategy, stores, check, is_portable)
+        with early_file(model, options.weights) as file:
+            with started_early(stores[0], model):
+                source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
+                program = build(source, stores, options, notify, is_portable)
+            check = small_sizes_check(source, options, notify)
+            return executable_of(program, strategy, stores, check, is_portable, file)
 
 
 def load(

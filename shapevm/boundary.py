@@ -400,7 +400,7 @@ def agree(ours: Any, theirs: Any, precision: float, is_random: bool = False) -> 
 
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    if is_random:
+    if is_random or _are_close(ours, theirs):
         return True
     precision = max(precision, torch.finfo(theirs.dtype).eps) if theirs.dtype.is_floating_point else 0.0
     ours, theirs = ours.double(), theirs.double()
@@ -408,3 +408,13 @@ def agree(ours: Any, theirs: Any, precision: float, is_random: bool = False) -> 
     finite = theirs[theirs.isfinite()].abs() if precision else theirs.flatten()[:0]
     scale = max(1.0, finite.max().item()) if finite.numel() else 1.0  # sums that cancel err as their terms do
     return bool(torch.allclose(ours, theirs, relative, max(ABSOLUTE, precision) * scale, equal_nan=True))
+
+
+def _are_close(ours: Any, theirs: Any) -> bool:
+    """Return True where no two numbers differ by more than half of ABSOLUTE, which is always allowed: that
+    takes a fraction of the time of the whole comparison. Of any others nothing is said."""
+    import torch
+
+    if theirs.dtype not in (torch.float32, torch.float64) or not theirs.numel():
+        return False
+    return bool((ours - theirs).abs_().max().item() <= ABSOLUTE / 2)  # False with anything that is not finite

@@ -29,6 +29,7 @@ from .vm.machine import Machine
 
 if TYPE_CHECKING:
     from .boundary import Least
+    from .early_file import EarlyFile
     from .jit.store import KernelStore
     from .kernel_store import StoreOnDemand
     from .vm.program import Program
@@ -162,16 +163,19 @@ def executable_of(
     stores: Sequence[KernelStore],
     check: Callable[[Executable, Program], Mapping[str, Least]] | None = None,
     is_portable: bool = True,
+    early: EarlyFile | None = None,
 ) -> Executable:
     """Return the executable of a freshly compiled program, whose artifact has no name. `stores`: for the
     targets of its code, the best first. `check` tries it out first, in an executable of its own, and says
-    which sizes are too small. `is_portable`: it has the code of `KernelStore.generic`."""
+    which sizes are too small. `is_portable`: it has the code of `KernelStore.generic`. `early`: the file to
+    write it into, None for a new one."""
     from .compiler_packages import has_compiler
     from .jit.llvm.target import runs_here
     from .kernel_store import StoreOnDemand
     from .vm.artifact import write_to
 
-    file = HeldFile.temporary(partial(write_to, program), "the compiled program")
+    made_early = None if early is None else early.taken()
+    file = HeldFile.temporary(partial(write_to, program), "the compiled program", made_early)
     options = machine_options(strategy, has_compiler())
     held = StoreOnDemand(lambda: next((s for s in stores if runs_here(s.target)), stores[0]))
     held.get()

@@ -132,18 +132,21 @@ class HeldFile:
         return cls(file, name, os.path.abspath(name))
 
     @classmethod
-    def temporary(cls, write: Any, name: str) -> HeldFile:
-        """Return a file without a name in any folder, after write(file)."""
+    def temporary(cls, write: Any, name: str, file: IO[bytes] | None = None) -> HeldFile:
+        """Return a file without a name in any folder, after write(file). `file`: one that the caller has
+        made, which is cut where the writing ends; None: a new one."""
         import tempfile
 
-        file = tempfile.TemporaryFile(prefix="shapevm-")  # noqa: SIM115
+        made = file or tempfile.TemporaryFile(prefix="shapevm-")  # noqa: SIM115
         try:
-            write(file)
-            file.flush()
+            write(made)
+            if file is not None:
+                made.truncate()
+            made.flush()
         except BaseException:
-            file.close()
+            made.close()
             raise
-        return cls(file, name)
+        return cls(made, name)
 
     @property
     def descriptor(self) -> int:

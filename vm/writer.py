@@ -335,9 +335,9 @@ def _write_weights(weights: _Weights, file: IO[bytes], at: int) -> list[bytes]:
 
 
 def write_to(program: Program, file: IO[bytes]) -> None:
-    """Write the artifact into a file that stands at 0. Weights are read once, hashed as they are written,
-    and their hashes, which come before them, last; a pipe needs these first, so they are read twice. Raises
-    ValueError for a program that the format cannot hold.
+    """Write the artifact into a file that stands at 0, and leave it at the artifact's end. Weights are read
+    once, hashed as they are written, and their hashes, which come before them, last; a pipe needs these
+    first, so they are read twice. Raises ValueError for a program that the format cannot hold.
     """
     weights = _Weights()
     sections = _sections(program, weights)
@@ -356,7 +356,7 @@ def write_to(program: Program, file: IO[bytes]) -> None:
         file.write(bytes(section.offset - at) + section.data)
         at = section.offset + len(section.data)
     if is_file:
-        file.seek(0, os.SEEK_END)
+        file.seek(sections["WEIGHTS"].offset + weights.size)
         return
     for piece in weights.pieces(0, weights.size):
         file.write(piece)

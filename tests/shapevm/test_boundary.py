@@ -9,6 +9,7 @@ from shapevm.vm import artifact, reader
 
 import shapevm
 from shapevm import boundary, build
+from shapevm.boundary import agree
 
 
 class Branches(torch.nn.Module):
@@ -324,3 +325,19 @@ def test_the_model_runs_on_idle_cpus(monkeypatch, module, load, n_threads):
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
+
+
+def test_results_agree_up_to_rounding():
+    def agrees(ours, theirs, precision=2.0**-23, dtype=torch.float32):
+        return agree(torch.tensor(ours, dtype=dtype), torch.tensor(theirs, dtype=dtype), precision)
+
+    nan, inf = float("nan"), float("inf")
+    assert agrees([1.0, 2.0], [1.0, 2.00004]) and agrees([[]], [[]])
+    assert agrees([nan, inf, -1.0], [nan, inf, -1.0])
+    assert not agrees([nan, 1.0], [1.0, 1.0]) and not agrees([1.0, 1.0], [1.0, nan])
+    assert not agrees([inf, 1.0], [-inf, 1.0]) and not agrees([inf], [1.0])
+    assert not agrees([1.0, 2.0], [1.0, 2.1]) and agrees([1000.0, 0.0], [1000.5, 0.05])
+    assert agrees([1.0, 2.0], [1.0, 2.1], precision=2.0**-7, dtype=torch.float16)
+    assert agrees([1, 2], [1, 2], dtype=torch.int64) and not agrees([1, 2], [1, 3], dtype=torch.int64)
+    assert not agree(torch.ones(2), torch.ones(2, 1), 2.0**-23)
+    assert not agree(torch.ones(2), torch.ones(2).double(), 2.0**-23)
