@@ -246,8 +246,9 @@ class Builder:
 
     def apply(self, op: str, *args: Value | None, **attrs: Any) -> list[Value]:
         """Append op(args, attrs) and return its results. Raises what the op's type rule raises."""
-        types = [arg.type if arg is not None else None for arg in args]
-        return self.insert(Node(op, args, attrs), TYPE_RULES[op](types, attrs))
+        given = [arg.type if arg is not None else None for arg in args]
+        types = TYPE_RULES[op](given, attrs)  # before the node is made, which becomes a user of its arguments
+        return self.insert(Node(op, args, attrs), types)
 
     def one(self, op: str, *args: Value | None, **attrs: Any) -> Value:
         """Append op(args, attrs) and return its only result."""

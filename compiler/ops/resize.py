@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product as combinations
+from math import pi
 from typing import Any, NamedTuple, cast
 
 from ..ir.dims import DimExpr, equal, format_dim, product, simplify
@@ -210,8 +211,35 @@ def _with_corners(
 _SOFT_CUBIC = -0.5  # the cubic kernel's parameter where it smooths
 
 
+Kernel = Callable[[Builder, Value], Value]  # the weights of elements at distances, each at least 0
+
+
+def _smoothing_linear(b: Builder, apart: Value) -> Value:
+    return B.pointwise(b, "maximum", B.pointwise(b, "sub", 1.0, apart), 0.0)
+
+
+def _smoothing_cubic(b: Builder, apart: Value) -> Value:
+    a, zero = _SOFT_CUBIC, B.full(b, 0, B.dtype_of(apart))
+    outer = _polynomial(b, apart, a, -5 * a, 8 * a, -4 * a)
+    outer = B.where(b, B.pointwise(b, "lt", apart, 2.0), outer, zero)
+    inner = _polynomial(b, apart, a + 2, -(a + 3), 0.0, 1.0)
+    return B.where(b, B.pointwise(b, "lt", apart, 1.0), inner, outer)
+
+
+def _smoothing_lanczos(b: Builder, apart: Value) -> Value:
+    """sinc(x) sinc(x / 3) up to a distance of 3."""
+    dtype = B.dtype_of(apart)
+    angle = B.pointwise(b, "mul", apart, pi)
+    waves = B.pointwise(b, "mul", b.one("sin", angle), b.one("sin", B.pointwise(b, "div", angle, 3.0)))
+    square = B.pointwise(b, "div", B.pointwise(b, "mul", angle, angle), 3.0)
+    weights = B.where(
+        b, B.pointwise(b, "eq", apart, 0.0), B.full(b, 1, dtype), B.pointwise(b, "div", waves, square)
+    )
+    return B.where(b, B.pointwise(b, "lt", apart, 3.0), weights, B.full(b, 0, dtype))
+
+
 def _antialiased_weights(
-    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str, cubic: bool
+    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str, kernel: Kernel
 ) -> Value:
     """Return [old, new]: the part that each element of the source has in one of the result. The kernel is as
     wide as its elements lie apart."""
@@ -219,21 +247,17 @@ def _antialiased_weights(
     centre = B.pointwise(b, "mul", _plus(b, B.cast_to(b, line_of(b, new), dtype), 0.5), scale)
     place = B.add_axis(b, _plus(b, B.cast_to(b, line_of(b, old), dtype), 0.5), 1)
     apart = B.pointwise(b, "div", B.pointwise(b, "sub", place, centre), B.pointwise(b, "maximum", scale, 1.0))
-    apart = b.one("abs", apart)
-    zero = B.full(b, 0, dtype)
-    if cubic:
-        a = _SOFT_CUBIC
-        outer = _polynomial(b, apart, a, -5 * a, 8 * a, -4 * a)
-        outer = B.where(b, B.pointwise(b, "lt", apart, 2.0), outer, zero)
-        inner = _polynomial(b, apart, a + 2, -(a + 3), 0.0, 1.0)
-        weights = B.where(b, B.pointwise(b, "lt", apart, 1.0), inner, outer)
-    else:
-        weights = B.pointwise(b, "maximum", B.pointwise(b, "sub", 1.0, apart), 0.0)
+    weights = kernel(b, b.one("abs", apart))
     return B.pointwise(b, "div", weights, B.reduce(b, "reduce_sum", weights, [0], True))
 
 
 def _smoothed(
-    b: Builder, x: Value, cubic: bool, sizes: Sequence[DimExpr], corners: bool, scales: Sequence[float | None]
+    b: Builder,
+    x: Value,
+    kernel: Kernel,
+    sizes: Sequence[DimExpr],
+    corners: bool,
+    scales: Sequence[float | None],
 ) -> Value:
     """Resize the last axes one after the other, the last one first, as products with the weights."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
@@ -243,21 +267,21 @@ def _smoothed(
     for axis in range(rank - 1, rank - 1 - len(sizes), -1):
         new, given = sizes[axis - rank], scales[axis - rank]
         old = B.shape_of(x)[axis]
-        weights = _antialiased_weights(b, old, new, corners, given, wide, cubic)
+        weights = _antialiased_weights(b, old, new, corners, given, wide, kernel)
         order = [*(i for i in range(rank) if i != axis), axis]
         back = [order.index(i) for i in range(rank)]
         x = B.permute(b, matmul(b, B.permute(b, x, order), weights), back)
     return B.cast_to(b, x, dtype)
 
 
-def _antialiased(cubic: bool) -> tuple[Callable[..., Value], Callable[..., Value]]:
+def _antialiased(kernel: Kernel) -> tuple[Callable[..., Value], Callable[..., Value]]:
     def direct(b: Builder, x: Value, sizes: Sequence[DimExpr], corners: bool, *scales: float | None) -> Value:
-        return _smoothed(b, x, cubic, sizes, corners, [*scales, None, None][:2])
+        return _smoothed(b, x, kernel, sizes, corners, [*scales, None, None][:2])
 
     def vec(
         b: Builder, x: Value, sizes: Sequence[DimExpr] | None, corners: bool, scales: Scales = None
     ) -> Value:
-        return _smoothed(b, x, cubic, *_with_corners(_sizes_and_scales(b, x, 2, sizes, scales), corners))
+        return _smoothed(b, x, kernel, *_with_corners(_sizes_and_scales(b, x, 2, sizes, scales), corners))
 
     for expand in (direct, vec):
         expand.__doc__ = "Interpolation of the last two axes that smooths what it makes smaller."
@@ -416,7 +440,8 @@ COMPOSITES: tuple[Composite, ...] = (
     *_of_both("upsample_bilinear2d", _smooth(2, _linear_taps), _smooth_vec(2, _linear_taps)),
     *_of_both("upsample_trilinear3d", _smooth(3, _linear_taps), _smooth_vec(3, _linear_taps)),
     *_of_both("upsample_bicubic2d", _smooth(2, _cubic_taps), _smooth_vec(2, _cubic_taps)),
-    *_of_both("_upsample_bilinear2d_aa", *_antialiased(cubic=False)),
-    *_of_both("_upsample_bicubic2d_aa", *_antialiased(cubic=True)),
+    *_of_both("_upsample_bilinear2d_aa", *_antialiased(_smoothing_linear)),
+    *_of_both("_upsample_bicubic2d_aa", *_antialiased(_smoothing_cubic)),
+    *_of_both("_upsample_lanczos2d_aa", *_antialiased(_smoothing_lanczos)),
     Composite(("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default"), _grid_sample),
 )

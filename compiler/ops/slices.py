@@ -192,6 +192,8 @@ def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
     if not shape:
         return B.reshape(b, x, [1])
     axis = B.axis_of("unfold", dimension, len(shape))
+    message = f"unfold: a window of {format_dim(size)} does not fit an axis of size {format_dim(shape[axis])}"
+    add_guard(b, sympy.Ge(sympy.sympify(shape[axis]), size), message)
     count = at_least(b, simplify(B.divide(shape[axis] - size, step) + 1), 0)
     return B.windows(b, x, axis, size, step, count)
 

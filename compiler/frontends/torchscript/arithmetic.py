@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import windows
+from . import numerics, resizing, signals, windows
 from .values import List, Tensor, is_run_time, is_size
 
 _NORM = """
@@ -117,6 +117,9 @@ def _norm(name: str, arguments: str, call: str) -> str:
 #: TorchScript of operators by the name of the operator, and of its overload where these differ.
 SOURCES = {
     **windows.SOURCES,
+    **resizing.SOURCES,
+    **numerics.SOURCES,
+    **signals.SOURCES,
     "linalg_vector_norm": _norm(
         "linalg_vector_norm",
         "x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]",
@@ -373,10 +376,6 @@ def {name}(x: Tensor, n: int) -> Tensor:
 """
         for name in ("__and__", "__or__", "__xor__")
     },
-    "xlogy.Scalar_Other": """
-def xlogy(x: Tensor, n: float) -> Tensor:
-    return torch.xlogy(x, torch.zeros_like(x) + n)
-""",
     "isin.Tensor_Scalar": """
 def isin(x: Tensor, wanted: float, unique: bool, invert: bool) -> Tensor:
     return x != wanted if invert else x == wanted
@@ -424,6 +423,22 @@ def var(x: Tensor, dims: Optional[List[int]], correction: float, keepdim: bool) 
     "std.correction": """
 def std(x: Tensor, dims: Optional[List[int]], correction: float, keepdim: bool) -> Tensor:
     return torch.sqrt(torch.var(x, dims, correction=correction, keepdim=keepdim))
+""",
+    **{
+        f"{name}_mean.correction": f"""
+def {name}_mean(x: Tensor, dims: Optional[List[int]], correction: float,
+                keepdim: bool) -> Tuple[Tensor, Tensor]:
+    return torch.{name}(x, dims, correction=correction, keepdim=keepdim), x.mean(dims, keepdim)
+"""
+        for name in ("std", "var")
+    },
+    "one_hot": """
+def one_hot(x: Tensor, n: int) -> Tensor:
+    assert n >= -1, (
+        "one_hot: num_classes is {}; it must be at least 0, or -1 for as many as there are".format(n))
+    if n == -1:
+        n = int(x.max()) + 1
+    return torch.zeros(x.size() + [n], dtype=torch.int64).scatter(-1, x.unsqueeze(-1), 1)
 """,
     "quantile.scalar": """
 def quantile(x: Tensor, q: float, dim: Optional[int], keepdim: bool, interpolation: str) -> Tensor:
@@ -474,6 +489,8 @@ def {name}_indices(n: int, m: int, diagonal: int) -> Tensor:
     "group_norm": f"""
 def group_norm(x: Tensor, groups: int, weight: Optional[Tensor], bias: Optional[Tensor], eps: float,
                cudnn: bool) -> Tensor:
+    assert groups > 0 and x.size(1) % groups == 0, (
+        "group_norm: {{}} channels do not make {{}} groups".format(x.size(1), groups))
     rows = x.reshape([x.size(0), groups, -1])
     dims = [2]
     centred = rows - rows.mean(dims, True)
@@ -534,19 +551,26 @@ def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
 
 
 #: Overloads of the same name that take other arguments.
-_OTHERS = ("padding",)
+_OTHERS = ("padding", "str_ord")
+#: Operators whose lists, and those whose sizes, make them imported so.
+_OF_LISTS = (*windows.SOURCES, *resizing.SOURCES, *numerics.SOURCES)
+_OF_SIZES = ("triu", "tril", *windows.SOURCES)
+#: Operators that take sizes in lists in no other form.
+_OF_SIZES_IN_LISTS = ("im2col", "col2im", "affine_grid_generator", "max_unpool2d", "max_unpool3d")
 
 
 def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
-    """Return the name in SOURCES of an operator with a number that only a call tells; None for others."""
-    rest = args[2:] if name in ("add", "sub") else args[1:]
-    if overload in _OTHERS or not isinstance(args[0], Tensor) or not any(_is_told(name, x) for x in rest):
+    """Return the name in SOURCES of an operator with a number that only a call tells, or that has no other
+    form; None for others."""
+    found = next((key for key in (f"{name}.{overload}", name) if key in SOURCES), None)
+    if found is None or overload in _OTHERS or not any(isinstance(x, Tensor) for x in args):
         return None
-    return next((key for key in (f"{name}.{overload}", name) if key in SOURCES), None)
+    rest = args[2:] if name in ("add", "sub") else args
+    return found if found in numerics.ALWAYS or any(_is_told(name, x) for x in rest) else None
 
 
 def _is_told(name: str, x: Any) -> bool:
     """Return True for a number that only a call tells; of windows also for lists with one."""
-    if isinstance(x, List) and name in windows.SOURCES and isinstance(x.content, list):
-        return any(map(is_run_time, x.content))
-    return is_run_time(x) or (is_size(x) and name in ("triu", "tril", *windows.SOURCES))
+    if isinstance(x, List) and name in _OF_LISTS and isinstance(x.content, list):
+        return any(is_run_time(item) or (is_size(item) and name in _OF_SIZES_IN_LISTS) for item in x.content)
+    return is_run_time(x) or (is_size(x) and name in _OF_SIZES)

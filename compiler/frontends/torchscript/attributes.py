@@ -11,7 +11,7 @@ from ...ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ...ops import build as B
 from .branches import branch
 from .scalars import scalar_op, value_of
-from .values import List, is_run_time, is_run_time_list, is_size, kind_of
+from .values import Fails, List, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
@@ -21,7 +21,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "approximate": ("none", "tanh"),
     "indexing": ("ij", "xy"),
     "interpolation_mode": (0, 1, 2),  # bilinear, nearest, bicubic
-    "mode": ("constant", "reflect", "replicate", "circular"),  # of padding
+    "mode": ("constant", "reflect", "replicate", "circular", 0, 1, 2),  # of padding; of bags (sum, mean, max)
+    "ord": ("fro", "nuc"),
     "padding": ("same", "valid"),  # of convolutions
     "padding_mode": (0, 1, 2),  # zeros, border, reflection
     "reduce": ("sum", "prod", "mean", "amax", "amin"),
@@ -29,15 +30,23 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "rounding_mode": ("trunc", "floor"),
     "side": ("left", "right"),
 }
-AXES = ("dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination")
+AXES = (
+    "dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim", "source", "destination",
+    "dimension", "dims_self", "dims_other",
+)  # fmt: skip
 
 
 def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
     """Return which argument is an axis, or a list with one, that only a call tells."""
     for i, (name, x) in enumerate(zip(names, args, strict=False)):
-        if name in AXES and any(map(is_run_time, x.content if _is_plain_list(x) else [x])):
+        if name in AXES and is_told_axis([x]):
             return i
     return None
+
+
+def is_told_axis(axes: Sequence[Any]) -> bool:
+    """Return True where only a call tells one of these axes or lists of axes."""
+    return any(is_run_time(k) for x in axes for k in (x.content if _is_plain_list(x) else [x]))
 
 
 def _is_plain_list(x: Any) -> bool:
@@ -53,7 +62,8 @@ def choice_at(arguments: Sequence[Any], args: Sequence[Any]) -> Choice | None:
         if not is_run_time(x) and not is_size(x):
             continue
         values = (False, True) if str(argument.type) == "bool" else CHOICES.get(argument.name, ())
-        if values and kind_of(x) == kind_of(values[0]):
+        values = tuple(value for value in values if kind_of(value) == kind_of(x))
+        if values:
             return i, argument.name, values
     return None
 
@@ -103,11 +113,13 @@ def of_each_choice(
 def of_each_axis(
     importer: ScriptImporter, name: str, args: Sequence[Any], at: int, run: Callable[[list[Any]], list[Any]]
 ) -> list[Any]:
-    """Import an operator once for each axis that argument `at` may be; a call chooses."""
+    """Import an operator once for each axis that argument `at` may be; a call chooses. An axis that the
+    operator refuses, such as one that another argument names too, is refused when a call gives it."""
     b, given = importer.builder, args[at]
     items = list(given.content) if isinstance(given, List) else [given]
     place = next(i for i, x in enumerate(items) if is_run_time(x))
-    rank = _rank_of(importer, args[0]) + (name in ("stack", "unsqueeze"))
+    of_second = name == "tensordot" and at == 3
+    rank = _rank_of(importer, args[1 if of_second else 0]) + (name in ("stack", "unsqueeze", "diag_embed"))
     axis = value_of(b, items[place], "int")
     in_range = b.one(
         "bool_and", b.one("int_le", value_of(b, -rank), axis), b.one("int_lt", axis, b.size(rank))
@@ -116,7 +128,10 @@ def of_each_axis(
 
     def of(k: int) -> list[Any]:
         changed = [*items[:place], k, *items[place + 1 :]]
-        return run([*args[:at], List(changed) if isinstance(given, List) else k, *args[at + 1 :]])
+        try:
+            return run([*args[:at], List(changed) if isinstance(given, List) else k, *args[at + 1 :]])
+        except ShapeError as error:
+            raise Fails(str(error)) from None
 
     def of_one_from(k: int) -> list[Any]:
         if k >= rank - 1:

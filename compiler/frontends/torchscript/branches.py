@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...ir.errors import UnsupportedOp
-from ...ir.graph import Block, Node, Value, erase
+from ...ir.errors import Error, UnsupportedOp
+from ...ir.graph import Node, Value
 from ...ops.conditions import add_guard
 from .joining import all_values, merger_of, taken, tie_all
 from .merging import Same
-from .regions import Region
+from .regions import Region, take_back
 from .scalars import condition_of
 from .values import UNINITIALIZED, Fails, Variant, is_same
 
@@ -122,6 +123,14 @@ def branch(
     arms, failed = _imported(importer, ways)
     if failed:
         return _only_way(importer, condition, ways, failed)
+    with _taken_back(arms):
+        return _joined(importer, condition, arms, tells_form)
+
+
+def _joined(
+    importer: ScriptImporter, condition: Value, arms: Sequence[Region], tells_form: bool
+) -> list[Any]:
+    """Make an `if` of two ways; return their joined results."""
     merger = merger_of(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
     items = [
@@ -178,23 +187,28 @@ def _imported(
     """Import ways, each into a region of its own; return these, or which ways fail, without regions."""
     arms: list[Region] = []
     failed: list[tuple[int, Fails]] = []
-    for i, way in enumerate(ways):
-        try:
-            with importer.regions.region() as arm:
-                arm.results = way()
-            arms.append(arm)
-        except Fails as error:
-            failed.append((i, error))
-            _discard(importer, arm.block)
+    with _taken_back(arms):
+        for i, way in enumerate(ways):
+            try:
+                with importer.regions.region() as arm:
+                    arm.results = way()
+                arms.append(arm)
+            except Fails as error:
+                failed.append((i, error))
     for arm in arms if failed else ():
-        _discard(importer, arm.block)
+        take_back(arm.block)
     return arms, failed
 
 
-def _discard(importer: ScriptImporter, block: Block) -> None:
-    """Take back all nodes of a block."""
-    for node in reversed(list(block.nodes)):
-        erase(block, node)
+@contextmanager
+def _taken_back(arms: Sequence[Region]) -> Iterator[None]:
+    """After an error nothing of these ways is left."""
+    try:
+        yield
+    except Error:
+        for arm in arms:
+            take_back(arm.block)
+        raise
 
 
 def _only_way(

@@ -315,29 +315,6 @@ def multi_dot(items: List[Tensor]) -> Tensor:
         made = torch.matmul(made, items[i])
     return made
 """,
-    "combinations": """
-def combinations(x: Tensor, r: int, with_replacement: bool) -> Tensor:
-    assert r > 0, "combinations: r is {}; it must be 1 at least".format(r)
-    n = x.size(0)
-    last = n - 1 if with_replacement else n - r
-    step = 0 if with_replacement else 1
-    at = [step * i for i in range(r)]
-    chosen: List[int] = []
-    count = 0
-    more = last >= 0
-    while more:
-        chosen.extend(at)
-        count += 1
-        k = r - 1
-        while k >= 0 and at[k] == last + step * k:
-            k -= 1
-        more = k >= 0
-        if more:
-            first = at[k] + 1
-            for j in range(k, r):
-                at[j] = first + step * (j - k)
-    return x[torch.tensor(chosen, dtype=torch.int64)].reshape([count, r])
-""",
     "tensor_split_at": """
 def tensor_split_at(x: Tensor, ends: List[int], dim: int) -> List[Tensor]:
     n = x.size(dim)

@@ -17,7 +17,7 @@ from ...ir.types import TensorType
 from ...ops import build as B
 from ...ops.conditions import add_guard
 from ..importer import find_converter
-from . import arithmetic, attributes, composites, library, matching, variants
+from . import arithmetic, attributes, composites, library, matching, signals, variants
 from .arguments import dtype_argument, is_layout, wants_size
 from .containers import container_op, content
 from .decomposed import can_decompose, decomposed
@@ -45,10 +45,22 @@ if TYPE_CHECKING:
 def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
     """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it
     cannot be compiled."""
-    args = [importer.get(value) for value in node.inputs()]
+    return _imported(importer, node, [importer.get(value) for value in node.inputs()])
+
+
+#: Operators of their own -> which argument is an axis; where a call tells it, there is a branch for each.
+_OF_AN_AXIS = {"select": 1, "slice": 1, "squeeze": 1, "squeeze_": 1, "roll": 2}
+
+
+def _imported(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
     kind = node.kind()
     name = kind.removeprefix("aten::")
     if kind.startswith("aten::"):
+        at = _OF_AN_AXIS.get(name)
+        if at is not None and isinstance(args[0], Tensor) and attributes.is_told_axis(args[at : at + 1]):
+            return attributes.of_each_axis(
+                importer, name, args, at, lambda changed: _imported(importer, node, changed)
+            )
         found = _own(importer, name, args)
         if found is not NotImplemented:
             return list(found) if node.outputsSize() > 1 else [found] if node.outputsSize() else []
@@ -391,10 +403,6 @@ def _multi_dot(importer: ScriptImporter, xs: Any) -> Any:
     return library.run(importer, "multi_dot", [xs])
 
 
-def _combinations(importer: ScriptImporter, x: Tensor, r: Any = 2, with_replacement: Any = False) -> Any:
-    return library.run(importer, "combinations", [x, r, with_replacement])
-
-
 def _cartesian_product(importer: ScriptImporter, xs: List) -> Any:
     if is_run_time_list(xs.content) or len(xs.content) > 1:
         return library.run(importer, "cartesian_prod", [xs])
@@ -418,8 +426,7 @@ def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    "divmod": _divmod, "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
-    "combinations": _combinations, "cartesian_prod": _cartesian_product,
+    "divmod": _divmod, "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot, "cartesian_prod": _cartesian_product,
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
@@ -499,7 +506,8 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         )
     source = arithmetic.source_of(name, schema.overload_name, args)
     if source is not None:
-        return [library.run(importer, source, args)]
+        found = library.run(importer, source, args)
+        return list(found) if node.outputsSize() > 1 else [found]
     made = _created(importer, name, dict(zip([a.name for a in schema.arguments], args, strict=True)))
     if made is not None:
         return [made]
@@ -515,10 +523,7 @@ def _tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -
         first = args[0]
         return [_views(importer, overload, first, positional[1:], keywords)]
     made = run(importer, overload, positional, keywords)
-    n = node.outputsSize()
-    if n == 1:
-        return [_abstract(importer, made)]
-    return [_abstract(importer, each) for each in made]
+    return [_abstract(importer, each) for each in ([made] if node.outputsSize() == 1 else made)]
 
 
 def _created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tensor | None:
@@ -531,6 +536,11 @@ def _created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tens
     if name in ("tril_indices", "triu_indices") and any(is_run_time(x) or is_size(x) for x in given.values()):
         found = library.run(importer, name, [given["row"], given["col"], given["offset"]])
         return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "i64")
+    if name in signals.CREATED and not isinstance(given.get("start"), Tensor):
+        numbers = [given.get(argument, value) for argument, value in signals.CREATED[name].items()]
+        if find_converter(f"aten.{name}.default") is None or any(map(is_run_time, numbers)):
+            found = library.run(importer, name, numbers)
+            return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "f32")
     return None
 
 

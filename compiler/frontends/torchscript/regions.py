@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ....vm.data_class import dataclass
-from ...ir.errors import UnsupportedOp
+from ...ir.errors import Error, UnsupportedOp
 from ...ir.graph import Block, Value, erase
 from .nested import Element, has_lists
 from .values import Cell, Dict, Holder, List, Maybe, Memory, Tensor, Ties, Variant, next_version
@@ -130,7 +130,8 @@ class Regions:
 
     @contextmanager
     def region(self, params: Sequence[Value] = ()) -> Iterator[Region]:
-        """Import into a new block; what cells held before is put back at its end."""
+        """Import into a new block; what cells held before is put back at its end. After an error nothing is
+        left in the block."""
         b = self.importer.builder
         region = Region(Block(params=list(params)), next_version())
         outer, places, generator = b.block, dict(b.places), b.generator
@@ -140,6 +141,9 @@ class Regions:
         try:
             yield region
             self._finish(region)
+        except Error:
+            take_back(region.block)
+            raise
         finally:
             self.open.pop()
             self.blocks.pop()
@@ -234,6 +238,12 @@ class Trial:
         for node in reversed(self.block.nodes[self.n_nodes :]):
             if node not in kept:
                 erase(self.block, node)
+
+
+def take_back(block: Block) -> None:
+    """Take all nodes out of a block."""
+    for node in reversed(list(block.nodes)):
+        erase(block, node)
 
 
 @contextmanager

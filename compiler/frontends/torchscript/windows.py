@@ -60,6 +60,37 @@ def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], 
         x = found.amax(axis + 1)
     return x
 """
+#: Of equal maxima the first one's place in the image, of NaNs the last one's.
+_MAX_POOL_WITH_INDICES = """
+def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], dilation: List[int],
+           ceil: bool) -> Tuple[Tensor, Tensor]:
+    first = x.dim() - {n}
+    flat = torch.zeros([1, 1], dtype=torch.int64)
+    inside = flat == 0
+    x = x.unsqueeze(-1)
+    shape = x.size()[:first]
+    for i in range({n}):
+        k = pick(window, i, 1)
+        p = pick(padding, i, 0)
+        assert p * 2 <= k, "{name}: the padding {{}} must be at most half of the window {{}}".format(p, k)
+        size = x.size(first + i)
+        at = places("{name}", size, k, pick(stride, i, k), p, pick(dilation, i, 1), ceil)
+        here = (at >= 0) & (at < size)
+        shape.append(at.size(0))
+        x = selected(x, first + i, at, here, float("-inf")).unflatten(first + i, [at.size(0), at.size(1)])
+        x = x.movedim(first + i + 1, -1).flatten(-2)
+        flat = flat.unsqueeze(2).unsqueeze(1) * size + at.unsqueeze(1).unsqueeze(0)
+        flat = flat.flatten(2).flatten(0, 1)
+        inside = inside.unsqueeze(2).unsqueeze(1) & here.unsqueeze(1).unsqueeze(0)
+        inside = inside.flatten(2).flatten(0, 1)
+    x = x.flatten(first, -2)
+    top = x.amax(-1, True)
+    order = torch.arange(x.size(-1)) + 2
+    score = torch.where(x != x, order, (x == top).to(torch.int64)) * inside.to(torch.int64)
+    best = score.argmax(-1, True)
+    found = flat.expand(best.size()[:-1] + [flat.size(-1)]).gather(-1, best)
+    return top.reshape(shape), found.reshape(shape)
+"""
 _AVG_POOL = """
 def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], ceil: bool,
            with_padding: bool{divisor}) -> Tensor:
@@ -105,6 +136,67 @@ def multiplied(columns: Tensor, weight: Tensor, bias: Optional[Tensor], ats: Lis
     if bias is not None:
         made = made + bias.reshape(shape)
     return made
+"""
+_MAX_UNPOOL = """
+def {name}(x: Tensor, places: Tensor, sizes: List[int]{more}) -> Tensor:
+    first = x.dim() - {n}
+    n = 1
+    for i in range({n}):
+        n = n * sizes[i]
+    outer = x.size()[:first]
+    made = torch.zeros(outer + [n], dtype=x.dtype)
+    return made.scatter(first, places.flatten(first), x.flatten(first)).reshape(outer + sizes)
+"""
+_IM2COL = """
+def im2col(x: Tensor, window: List[int], dilation: List[int], padding: List[int],
+           stride: List[int]) -> Tensor:
+    is_alone = x.dim() == 3
+    if is_alone:
+        x = x.unsqueeze(0)
+    for i in range(2):
+        axis = 2 + 2 * i
+        size = x.size(axis)
+        at = places("unfold", size, pick(window, i, 1), pick(stride, i, 1), pick(padding, i, 0),
+                    pick(dilation, i, 1), False)
+        x = selected(x, axis, at, (at >= 0) & (at < size), 0.0)
+        x = x.unflatten(axis, [at.size(0), at.size(1)])
+    made = x.permute([0, 1, 3, 5, 2, 4]).flatten(4).flatten(1, 3)
+    return made.squeeze(0) if is_alone else made
+"""
+_COL2IM = """
+def col2im(x: Tensor, sizes: List[int], window: List[int], dilation: List[int], padding: List[int],
+           stride: List[int]) -> Tensor:
+    is_alone = x.dim() == 2
+    if is_alone:
+        x = x.unsqueeze(0)
+    counts: List[int] = []
+    for i in range(2):
+        k = pick(window, i, 1)
+        at = places("fold", pick(sizes, i, 1), k, pick(stride, i, 1), pick(padding, i, 0),
+                    pick(dilation, i, 1), False)
+        counts.append(at.size(0))
+    high = pick(window, 0, 1)
+    wide = pick(window, 1, 1)
+    assert x.size(1) % (high * wide) == 0 and x.size(2) == counts[0] * counts[1], (
+        "fold: {} rows and {} columns do not fit windows of {} x {} at {} x {} places".format(
+            x.size(1), x.size(2), high, wide, counts[0], counts[1]))
+    x = x.reshape([x.size(0), x.size(1) // (high * wide), high, wide, counts[0], counts[1]])
+    x = x.permute([0, 1, 2, 4, 3, 5])
+    for i in range(2):
+        k = pick(window, i, 1)
+        s = pick(stride, i, 1)
+        from_start = (torch.arange(pick(sizes, i, 1)) + pick(padding, i, 0)).unsqueeze(1)
+        from_start = from_start - torch.arange(k) * pick(dilation, i, 1)
+        at = torch.floor_divide(from_start, s)
+        inside = (at >= 0) & (at < counts[i]) & (at * s == from_start)
+        at = torch.where(inside, at, torch.zeros_like(at)) + torch.arange(k) * counts[i]
+        found = x.flatten(2 + i, 3 + i).index_select(2 + i, at.reshape([-1]))
+        found = found.unflatten(2 + i, [at.size(0), at.size(1)])
+        shape = along(found.dim(), 2 + i)
+        shape[2 + i] = at.size(0)
+        shape[3 + i] = at.size(1)
+        x = torch.where(inside.reshape(shape), found, torch.zeros_like(found)).sum(3 + i)
+    return x.squeeze(0) if is_alone else x
 """
 _CONV = """
 def {name}(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: List[int], padding: List[int],
@@ -160,61 +252,6 @@ def {name}(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: List[int],
     made = multiplied(columns(x, groups, ats, insides), rows, bias, ats)
     return made.squeeze(0) if is_alone else made
 """
-_RESULT_SIZE = """
-def result_size(size: int, i: int, sizes: Optional[List[int]], factors: Optional[List[float]]) -> int:
-    if sizes is not None:
-        return sizes[i]
-    n = size
-    if factors is not None:
-        n = int(float(size) * factors[i])
-    assert n > 0, "interpolate: the result would have size {}".format(n)
-    return n
-
-def step_of(size: int, n: int, i: int, factors: Optional[List[float]]) -> float:
-    if factors is not None:
-        return 1.0 / factors[i]
-    return float(size) / float(n)
-"""
-_NEAREST = """
-def {name}(x: Tensor, sizes: Optional[List[int]], factors: Optional[List[float]]) -> Tensor:
-    for i in range({n}):
-        size = x.size(2 + i)
-        n = result_size(size, i, sizes, factors)
-        step = step_of(size, n, i, factors)
-        if n == size or n == 2 * size:  # as PyTorch does, whatever the factor
-            step = float(size) / float(n)
-        at = torch.floor(torch.arange(n).to(torch.float32) * step).to(torch.int64)
-        x = x.index_select(2 + i, torch.minimum(at, torch.zeros_like(at) + (size - 1)))
-    return x
-"""
-_LINEAR = """
-def {name}(x: Tensor, sizes: Optional[List[int]], align: bool, factors: Optional[List[float]]) -> Tensor:
-    for i in range({n}):
-        axis = 2 + i
-        size = x.size(axis)
-        n = result_size(size, i, sizes, factors)
-        kind = torch.float32
-        if x.dtype == torch.float64:
-            kind = torch.float64
-        rows = torch.arange(n).to(kind)
-        if align:
-            step = 0.0
-            if n > 1:
-                step = float(size - 1) / float(n - 1)
-            rows = rows * step
-        else:
-            step = step_of(size, n, i, factors)
-            if n == size:  # as PyTorch does, whatever the factor
-                step = 1.0
-            rows = (rows + 0.5) * step - 0.5
-            rows = torch.maximum(rows, torch.zeros_like(rows))
-        below = torch.floor(rows).to(torch.int64)
-        below = torch.minimum(below, torch.zeros_like(below) + (size - 1))
-        above = torch.minimum(below + 1, torch.zeros_like(below) + (size - 1))
-        part = (rows - below.to(kind)).to(x.dtype).reshape(along(x.dim(), axis))
-        x = x.index_select(axis, below) * (1 - part) + x.index_select(axis, above) * part
-    return x
-"""
 _DIVISOR = ", divisor: Optional[int]"
 _DIVIDE = "x = x / counted.sum(1).reshape(along(x.dim(), axis))"
 _DIVIDE_UNLESS = f"""if divisor is None:
@@ -222,15 +259,15 @@ _DIVIDE_UNLESS = f"""if divisor is None:
 _DIVIDED = """ if divisor is None else x / divisor"""
 
 
-def _by_axes(source: str, names: str, helpers: str, **more: str) -> dict[str, str]:
+def by_axes(source: str, names: str, helpers: str, **more: str) -> dict[str, str]:
     """Return a source for images of one, two and three axes."""
     made = enumerate(names.split(), 1)
     return {name: helpers + source.format(name=name, n=n, **more) for n, name in made}
 
 
 SOURCES = {
-    **_by_axes(_MAX_POOL, "max_pool1d max_pool2d max_pool3d", _POOL),
-    **_by_axes(
+    **by_axes(_MAX_POOL, "max_pool1d max_pool2d max_pool3d", _POOL),
+    **by_axes(
         _AVG_POOL,
         "avg_pool1d avg_pool2d avg_pool3d",
         _POOL,
@@ -239,14 +276,23 @@ SOURCES = {
         divided=_DIVIDED,
     ),
     "avg_pool1d": _POOL + _AVG_POOL.format(name="avg_pool1d", n=1, divisor="", divide=_DIVIDE, divided=""),
-    **_by_axes(_CONV, "conv1d conv2d conv3d", _PICK + _SELECTED + _PLACES + _COLUMNS),
-    **_by_axes(
+    **by_axes(_CONV, "conv1d conv2d conv3d", _PICK + _SELECTED + _PLACES + _COLUMNS),
+    **by_axes(
         _CONV_TRANSPOSE,
         "conv_transpose1d conv_transpose2d conv_transpose3d",
         _PICK + _SELECTED + _COLUMNS,
     ),
-    **_by_axes(_NEAREST, "upsample_nearest1d upsample_nearest2d upsample_nearest3d", _RESULT_SIZE),
-    **_by_axes(_LINEAR, "upsample_linear1d upsample_bilinear2d upsample_trilinear3d", ALONG + _RESULT_SIZE),
+    **by_axes(
+        _MAX_POOL_WITH_INDICES,
+        "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices",
+        _PICK + _SELECTED + _PLACES,
+    ),
+    "max_unpool2d": _MAX_UNPOOL.format(name="max_unpool2d", n=2, more=""),
+    "max_unpool3d": _MAX_UNPOOL.format(
+        name="max_unpool3d", n=3, more=", stride: List[int], padding: List[int]"
+    ),
+    "im2col": _PICK + _SELECTED + _PLACES + _IM2COL,
+    "col2im": _PICK + _SELECTED + _PLACES + _COL2IM,
     "diagonal": """
 def diagonal(x: Tensor, k: int, dim1: int, dim2: int) -> Tensor:
     x = x.movedim([dim1, dim2], [-2, -1])

@@ -81,6 +81,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("gradient of a pool", gradient, IMAGES),
     ("antialiased", lambda x: F.interpolate(x, (3, 12), mode="bilinear", antialias=True), IMAGES),
     ("antialiased cubic", lambda x: F.interpolate(x, (3, 4), mode="bicubic", antialias=True), IMAGES),
+    ("antialiased lanczos", lambda x: F.interpolate(x, (3, 12), mode="lanczos", antialias=True), IMAGES),
     ("as_strided of views", strided_views, FIXED),
     ("as_strided", lambda x: (x + 0).as_strided((x.shape[0], 3, 2), (5, 1, 2), 0), X),
     (

@@ -291,3 +291,48 @@ def turns_by_quarters(a: Tensor, k: int) -> Tensor:
 @program((x(4, 6), 1, True), (x(3, 6), 0, False), (x(5, 6), 2, True))
 def corrected_deviations(a: Tensor, k: int, unbiased: bool) -> tuple[Tensor, Tensor, Tensor]:
     return a.std(0, correction=k), torch.var(a, [1], correction=k), a.std([1], unbiased, True)
+
+
+# Axes ---------------------------------------------------------------------------------------------------
+
+
+@program((x(6, 5), 0, 1), (x(6, 5), 1, 2), (x(3, 4), -1, -1), (x(6, 5), 1, 7), (x(6, 5), 2, 0))
+def reads_along_an_axis(a: Tensor, dim: int, i: int) -> tuple[Tensor, Tensor]:
+    return a.select(dim, i), torch.roll(a, i, dim)
+
+
+@program((x(4, 5, 3), 0, 1, 2), (x(4, 4, 4), 2, 1, 0), (x(4, 5, 3), 1, -1, 0), (x(4, 5, 3), 1, -2, 0))
+def orders_axes(a: Tensor, i: int, j: int, k: int) -> Tensor:
+    return a.permute(i, j, k) * 2
+
+
+@program((x(4, 5, 3), 1, 0, 2), (x(4, 5, 3), -2, -1, -2), (x(4, 5, 3), 0, 2, 1), (x(4, 5, 3), 0, 1, -2))
+def diagonals_of_axes(a: Tensor, k: int, i: int, j: int) -> tuple[Tensor, Tensor]:
+    return torch.diagonal(a, k, i, j), torch.diag_embed(a[0], k, i, j)
+
+
+@program((x(4, 5), 1, 0, 1), (x(4, 5), 2, 1, 0), (x(4, 5), -3, 0, -1), (x(4, 5), 4, 1, -1))
+def turns_axes(a: Tensor, k: int, i: int, j: int) -> Tensor:
+    return torch.rot90(a, k, [i, j])
+
+
+@program((x(3, 1, 1), 1), (x(3, 1, 1), 2), (x(3, 1, 1), -2), (x(3, 1, 1), 3))
+def drops_an_axis(a: Tensor, dim: int) -> Tensor:
+    return a.squeeze(dim).sum() + 1
+
+
+@program((x(4, 5), 1), (x(3, 1), 0), (x(2, 5), -1))
+def divides_by_norms_along_an_axis(a: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return F.normalize(a, 2.0, dim), a.amax(dim, True).expand_as(a) - a
+
+
+@program((x(2, 8, 3), 2, 1e-5), (x(2, 8, 3), 4, 0.1), (x(2, 8, 3), 8, 1.0), (x(2, 8, 3), 3, 1.0))
+def groups_of_channels(a: Tensor, groups: int, eps: float) -> Tensor:
+    return F.group_norm(a, groups, None, None, eps)
+
+
+@program((torch.arange(6).reshape(2, 3), x(6, 3), "sum"), (torch.arange(6).reshape(3, 2), x(6, 4), "mean"),
+         (torch.arange(6).reshape(1, 6), x(7, 1), "max"),
+         (torch.arange(6).reshape(1, 6), x(7, 1), "prod"))  # fmt: skip
+def bags_by_name(at: Tensor, rows: Tensor, mode: str) -> Tensor:
+    return F.embedding_bag(at, rows, mode=mode)

@@ -10,6 +10,7 @@ from .programs import program, x
 
 _IMAGE, _SERIES, _VOLUME = x(1, 4, 12, 11), x(2, 4, 13), x(1, 2, 6, 7, 5)
 _CLASSES = torch.tensor([0, 3, 2])
+INF = float("inf")
 
 
 @program((_IMAGE, 3, 2, 1, 1), (x(2, 1, 7, 9), 2, 1, 0, 1), (_IMAGE, 4, 3, 2, 2), (_IMAGE, 3, 2, 2, 1))
@@ -192,3 +193,41 @@ def widens_the_last_axis(a: Tensor, n: int) -> Tensor:
 @program((x(3, 4), 0.1, 0.3), (x(3, 4), 0.0, 0.5), (x(3, 4), 0.25, 0.25))
 def slopes_between_bounds(a: Tensor, low: float, high: float) -> Tensor:
     return F.rrelu(a, low, high)
+
+
+@program((_IMAGE, 3, 1, 1, 1), (_IMAGE, 2, 0, 2, 1), (x(2, 1, 5, 4), 2, 1, 1, 2), (_IMAGE, 20, 1, 1, 1),
+         (_IMAGE, 3, 0, 0, 1))  # fmt: skip
+def lists_windows(a: Tensor, k: int, p: int, s: int, d: int) -> tuple[Tensor, Tensor]:
+    return F.unfold(a, k, d, p, s), F.unfold(a[0], [k, 1], stride=s)
+
+
+@program((_IMAGE, 2, 1, 1, 1), (_IMAGE, 3, 0, 2, 1), (x(2, 3, 7, 5), 2, 1, 3, 2), (x(2, 3, 7, 5), 1, 0, 1, 1))
+def adds_windows_up(a: Tensor, k: int, p: int, s: int, d: int) -> Tensor:
+    return F.fold(F.unfold(a, k, d, p, s), [a.size(2), a.size(3)], k, d, p, s)
+
+
+@program((x(12, 20), 4, 5), (x(12, 12), 3, 4), (x(12, 6), 2, 3), (x(12, 4), 1, 1), (x(12, 20), 4, 6))
+def adds_windows_up_to_a_size(a: Tensor, h: int, w: int) -> Tensor:
+    return F.fold(a, [h, w], 2, 1, 1, 1) if h == 1 else F.fold(a, [h + 1, w + 1], 2)
+
+
+@program((x(4, 10), 3, 1), (x(4, 10), 2, 0), (x(7, 3), 3, -1), (x(4, 10), 5, 0))
+def windows_along_an_axis(a: Tensor, n: int, dim: int) -> Tensor:
+    return a.unfold(dim, n, 1)
+
+
+_ROWS = [[1.0, float("nan"), 2.0, float("nan")], [3.0, 3.0, -INF, -INF], [0.0, 5.0, -INF, -INF]]
+_NAN = torch.tensor([[_ROWS]])
+
+
+@program((_IMAGE, 2, 1, 0), (_IMAGE, 3, 2, 1), (_NAN, 2, 2, 1), (_NAN.flip(2), 2, 1, 0), (_IMAGE, 3, 1, 2))
+def places_of_maxima(a: Tensor, k: int, s: int, p: int) -> tuple[Tensor, Tensor]:
+    most, at = F.max_pool2d(a, k, s, p, return_indices=True)
+    return torch.nan_to_num(most, 9.0), at
+
+
+@program((_SERIES, _VOLUME, 2), (_SERIES, _VOLUME, 1), (_SERIES, _VOLUME, 3))
+def puts_maxima_back(a: Tensor, b: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    most, at = F.max_pool1d(a, k, return_indices=True)
+    top, places = F.max_pool3d(b, k, return_indices=True)
+    return F.max_unpool1d(most, at, k), F.max_unpool3d(top, places, k, output_size=b.size())
