@@ -271,7 +271,7 @@ def view_as(b: Builder, x: Value, other: Value) -> Value:
 
 def expand_as(b: Builder, x: Value, other: Value) -> Value:
     """x repeated to the other's shape."""
-    return B.expand(b, x, B.shape_of(other))
+    return expand(b, x, B.shape_of(other))
 
 
 def repeat(b: Builder, x: Value, repeats: Sequence[DimExpr]) -> Value:

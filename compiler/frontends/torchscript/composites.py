@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from ...ir.dims import OPEN, equal, format_dim, simplify, symbol
+from ...ir.dims import OPEN, format_dim, simplify, symbol
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Block, Builder, Node, Value
 from ...ir.types import INT, ListType, ScalarType, TensorType
@@ -146,20 +146,6 @@ def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     return *parts, B.take(b, x, axis, before, simplify(size - before))
 
 
-def expand(b: Builder, x: Value, sizes: Sequence[Any], implicit: bool = False) -> Value:
-    """Tensor.expand, also of axes of which only a call tells whether their size is 1 or the one wanted."""
-    first = len(sizes) - len(B.shape_of(x))
-    for axis, size in enumerate(B.shape_of(x)):
-        wanted = sizes[first + axis] if first >= 0 else -1
-        if B.is_one(size) or equal(wanted, -1) or B.is_known(size - wanted):
-            continue
-        message = f"expand: an axis of size {format_dim(size)} does not expand to {format_dim(wanted)}"
-        sides = sympy.sympify(size), sympy.sympify(wanted)
-        add_guard(b, sympy.Or(sympy.Eq(sides[0], 1), sympy.Eq(*sides)), message)
-        x = B.repeated(b, x, axis, wanted)
-    return _convert(b, "aten.expand.default", x, sizes)
-
-
 def movedim(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
     """torch.movedim of several axes."""
     rank = len(B.shape_of(x))
@@ -198,9 +184,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.lstm_cell.default": lstm_cell,
     "aten.chunk.default": chunk,
     "aten.stack.default": stack,
-    "aten.expand.default": expand,
-    "aten.expand_as.default": lambda b, x, other: expand(b, x, B.shape_of(other)),
-    "aten.broadcast_to.default": expand,
     "aten.movedim.intlist": movedim,
     "aten.moveaxis.intlist": movedim,
     "aten.meshgrid.default": meshgrid,

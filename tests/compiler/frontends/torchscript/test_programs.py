@@ -204,7 +204,7 @@ def assert_same(found: Any, wanted: Any) -> None:
         for one, other in zip(found, wanted, strict=True):
             assert_same(one, other)
     else:
-        assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        assert_close(found, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def test_there_are_enough_programs() -> None:
