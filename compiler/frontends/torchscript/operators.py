@@ -426,7 +426,8 @@ def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    "divmod": _divmod, "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot, "cartesian_prod": _cartesian_product,
+    "divmod": _divmod, "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
+    "cartesian_prod": _cartesian_product,
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
