@@ -215,6 +215,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("call_dps", "name:#string outputs:tensor* args:any*", 'host function "name" writes the tensors R[outputs...] (of allocs), given R[args...]', "may_fail data"),
     # Lists among the inputs
     _op("expect_items", "a:list tag:immediate dtype:dtype rank:immediate what:#string", 'if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input "what" and the element', "may_fail"),
+    _op("distinct", "d=bool a:list", "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal", "may_fail"),
 )
 # fmt: on
 

@@ -477,6 +477,15 @@ class Reference:
         if r[i["a"]].shape != sizes:
             raise ShapeError(f"{what} gave {found}{list(r[i['a']].shape)}; {wanted}")
 
+    def op_distinct(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Whether plain values are different ones: nan is no other one."""
+        items = r[i["a"]]
+        for index, tag in enumerate(map(tag_of, items)):
+            if tag not in ("bool", "int", "float", "str"):
+                raise KindError(f"distinct: element {index} is {article(tag)}; it must be a plain value")
+        found = [(tag_of(x), x) for x in items if x == x]
+        r[i["d"]] = len(set(found)) == len(found)
+
     def op_expect_items(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop unless the elements of a list are of one tag; tensors, of one dtype and rank."""
         tag = next((name for name, code in TAGS.items() if code == i["tag"]), "unknown")

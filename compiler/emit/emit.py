@@ -445,6 +445,7 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "list": ("list", "values"),
     "dict": ("dict", "items"),
     "len": ("len", "a"),
+    "distinct": ("distinct", "a"),
     "append": ("append", "a value"),
     "list_set": ("set", "a index value"),
     "list_slice": ("slice", "a begin end"),

@@ -247,6 +247,15 @@ def _infer_len(types: Types, attrs: Attrs) -> Sequence[Type]:
     return (INT,)
 
 
+def _infer_distinct(types: Types, attrs: Attrs) -> Sequence[Type]:
+    container = types[0]
+    if not isinstance(container, ListType) or not isinstance(container.element, ScalarType):
+        raise DtypeError(
+            f"distinct: argument 0 is {container or 'absent'}; it must be a list of plain values"
+        )
+    return (BOOL,)
+
+
 def _infer_append(types: Types, attrs: Attrs) -> Sequence[Type]:
     container, value = types
     element = None
@@ -434,6 +443,14 @@ OPS: tuple[Op, ...] = (
         lambda args, attrs: len(args[0]),
         Sample(("list<int>",), {}, "positive"),
         Sample(("tuple<int, int>",), {}, "positive"),
+    ),
+    _value_op(
+        "distinct",
+        "distinct(list) -> bool",
+        "Whether no two elements of a list of plain values are equal.",
+        _infer_distinct,
+        lambda args, attrs: len(set(args[0])) == len(args[0]),
+        Sample(("list<int>",), {}, "positive"),
     ),
     _value_op(
         "append",

@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0xb4a616ea9eeb601b)
+#define SVM_ISA_HASH UINT64_C(0x07a4d2d12824d458)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -70,9 +70,10 @@
   X(48, FORMAT, "format", "d:d a:s", 4, "R[d] = R[a] (bool, int or float) as TorchScript writes it: True, 2, 2., 0.10000000000000001") \
   X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]") \
   X(50, CALL_DPS, "call_dps", "name:n outputs:S args:S", 20, "host function \"name\" writes the tensors R[outputs...] (of allocs), given R[args...]") \
-  X(51, EXPECT_ITEMS, "expect_items", "a:s tag:i dtype:t rank:i what:n", 4, "if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input \"what\" and the element")
+  X(51, EXPECT_ITEMS, "expect_items", "a:s tag:i dtype:t rank:i what:n", 4, "if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input \"what\" and the element") \
+  X(52, DISTINCT, "distinct", "d:d a:s", 4, "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal")
 
-#define SVM_N_OPCODES 52
+#define SVM_N_OPCODES 53
 #define SVM_MAX_OPERANDS 5
 
 enum {
@@ -128,6 +129,7 @@ enum {
   SVM_OP_REQUIRE = 49,
   SVM_OP_CALL_DPS = 50,
   SVM_OP_EXPECT_ITEMS = 51,
+  SVM_OP_DISTINCT = 52,
 };
 
 enum {

@@ -312,6 +312,11 @@
 #define SVM_AT_EXPECT_ITEMS_WHAT(pc) (5)
 #define SVM_FITS_EXPECT_ITEMS(r, pc) (SVM_TAG_AT(r, pc, 1) == SVM_TAG_LIST)
 
+#define SVM_WORDS_DISTINCT(pc) (3)
+#define SVM_AT_DISTINCT_D(pc) (1)
+#define SVM_AT_DISTINCT_A(pc) (2)
+#define SVM_FITS_DISTINCT(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_LIST)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -450,6 +455,8 @@
   X(EXPECT_ITEMS, 'i', "tag", 0, 0, "") \
   X(EXPECT_ITEMS, 't', "dtype", 0, 0, "") \
   X(EXPECT_ITEMS, 'i', "rank", 0, 0, "") \
-  X(EXPECT_ITEMS, 'n', "what", 0, 0, "")
+  X(EXPECT_ITEMS, 'n', "what", 0, 0, "") \
+  X(DISTINCT, 'd', "d", 0, 0, "") \
+  X(DISTINCT, 's', "a", 1u << SVM_TAG_LIST, 0, "a list")
 
 #endif

@@ -565,6 +565,16 @@ op_EXPECT_ITEMS:
   TRY(items_expect(c, R(1).sequence, pc));
   NEXT_OF(EXPECT_ITEMS);
 
+op_DISTINCT:
+  {
+    CHECK(DISTINCT);
+    int64_t made = 0;
+    SPEND(R(2).sequence->length);
+    TRY(items_distinct(c, R(2).sequence, &made));
+    SET(1, (value){SVM_TAG_BOOL, {made}});
+    NEXT_OF(DISTINCT);
+  }
+
 end_of_slice:
   SPEND(0);
   goto *LABELS[*pc];

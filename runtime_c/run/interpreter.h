@@ -21,6 +21,9 @@ int32_t tensor_expect(call *c, const value *r, const uint32_t *pc);
 /* `expect_items`: of a list among the inputs. */
 int32_t items_expect(call *c, const sequence *items, const uint32_t *pc);
 
+/* `distinct`: whether no two plain values are equal. */
+int32_t items_distinct(call *c, const sequence *items, int64_t *is_distinct);
+
 /* `item`, `scalar`: one element as bool, int or float, and back. */
 int32_t tensor_item(call *c, const value *r, const uint32_t *pc, value *out);
 int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -118,6 +119,39 @@ int32_t items_expect(call *c, const sequence *items, const uint32_t *pc) {
                          "input \"%.100s\": element %" PRId64 " has rank %d; it must have rank %d", what, i,
                          v.tensor->rank, rank);
   }
+  return SVM_OK;
+}
+
+/* By tag, then by value; nan after all numbers. */
+static int compare_values(const void *a, const void *b) {
+  const value *x = a, *y = b;
+  if (x->tag != y->tag) return x->tag < y->tag ? -1 : 1;
+  if (x->tag == SVM_TAG_STR) return text_compare(x->text, y->text);
+  if (x->tag != SVM_TAG_FLOAT) return (x->integer > y->integer) - (x->integer < y->integer);
+  int is_nan = x->number != x->number, is_other_nan = y->number != y->number;
+  if (is_nan || is_other_nan) return is_nan - is_other_nan;
+  return (x->number > y->number) - (x->number < y->number);
+}
+
+int32_t items_distinct(call *c, const sequence *items, int64_t *is_distinct) {
+  for (int64_t i = 0; i < items->length; i++) {
+    int32_t tag = items->items[i].tag;
+    if (tag != SVM_TAG_BOOL && tag != SVM_TAG_INT && tag != SVM_TAG_FLOAT && tag != SVM_TAG_STR)
+      return status_fail(c->error, SVM_ERROR_KIND,
+                         "distinct: element %" PRId64 " is %s %s; it must be a plain value", i, article(tag),
+                         tag_name(tag));
+  }
+  size_t n = (size_t)items->length;
+  value *sorted = malloc((n + 1) * sizeof *sorted);
+  if (!sorted) return status_fail(c->error, SVM_ERROR_MEMORY, "distinct: there is no memory for a list");
+  if (n) memcpy(sorted, items->items, n * sizeof *sorted);
+  qsort(sorted, n, sizeof *sorted, compare_values);
+  *is_distinct = 1;
+  for (size_t i = 1; i < n; i++) {
+    int is_nan = sorted[i].tag == SVM_TAG_FLOAT && sorted[i].number != sorted[i].number;
+    if (!is_nan && !compare_values(&sorted[i - 1], &sorted[i])) *is_distinct = 0;
+  }
+  free(sorted);
   return SVM_OK;
 }
 

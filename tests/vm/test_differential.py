@@ -222,6 +222,45 @@ def test_a_message_that_is_computed(relation: str) -> None:
             machine.call([])
 
 
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        ("int", (3, -1, 2)),
+        ("int", (3, -1, 3)),
+        ("str", ('"a"', '"ab"', '""')),
+        ("str", ('"a"', '"ab"', '"a"')),
+        ("float", ("0.0", "-0.0", "1.5")),
+        ("float", ("nan", "nan", "1.5")),
+        ("bool", ("True", "False", "True")),
+    ],
+)
+def test_distinct_elements(kind: str, values: tuple[Any, ...]) -> None:
+    constants = "\n".join(f"        constant c{i} {kind} = {value}" for i, value in enumerate(values))
+    program = assemble(f"""
+        output "y"
+        output "empty"
+{constants}
+        function "main" (0 params, 2 results)
+          const r0 c0
+          const r1 c1
+          const r2 c2
+          list d=r3 values=(r0, r1, r2)
+          distinct d=r4 a=r3
+          list d=r5 values=()
+          distinct d=r6 a=r5
+          return (r4, r6)
+    """)
+    assert_agree(program, [])
+
+
+def test_distinct_elements_are_plain() -> None:
+    change = """scalar d=r4 dtype=f32 a=r3
+      list d=r5 values=(r3, r4)
+      distinct d=r6 a=r5
+      move d=r5 a=r4"""
+    assert_agree(assemble(LISTS.format(change=change, index=1)), [])
+
+
 @pytest.mark.parametrize("tag, rank", [(2, 0), (4, 0), (5, 0), (5, 1)])
 def test_elements_are_checked_alike(tag: int, rank: int) -> None:
     change = f"""scalar d=r4 dtype=f32 a=r3

@@ -88,7 +88,14 @@ def given(importer: ScriptImporter, path: str, type: ListType) -> Value:
     """Return a list of `type` whose columns are inputs: the list itself, or that of a dict's pairs."""
     columns = zip(names(structure_of(type), path), _leaves(type.element), strict=True)
     inputs = [Column(name, importer.graph.input(name, ListType(each))) for name, each in columns]
+    if type.form == "dict":
+        _check_keys(importer.builder, inputs[0], inputs[0].value)
     return _rebuilt(importer.builder, type.element, iter(inputs)).value
+
+
+def _check_keys(b: Builder, column: Column, keys: Value) -> None:
+    message = f'input "{column.name}" has a key twice; the keys of a dict must be different ones'
+    b.apply("guard", b.one("distinct", keys), message=message)
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,9 @@ def _rebuilt(b: Builder, type: Type, columns: Iterator[Column]) -> Column:
     """Return the list of elements of `type` that have the next columns."""
     if isinstance(type, TupleType):
         return _zipped(b, type, [_rebuilt(b, part, columns) for part in type.elements])
+    if isinstance(type, ListType) and isinstance(type.element, TupleType) and type.form == "dict":
+        lengths, *parts = next(columns), *(_rebuilt(b, part, columns) for part in type.element.elements)
+        return _cut(b, type, lengths, _zipped(b, type.element, parts), parts[0])
     if isinstance(type, ListType):
         return _cut(b, type, next(columns), _rebuilt(b, type.element, columns))
     return next(columns)
@@ -137,9 +147,9 @@ def _zipped(b: Builder, type: TupleType, columns: Sequence[Column]) -> Column:
     return Column(first.name, for_each_place(b, length, [start], turn, "list")[0])
 
 
-def _cut(b: Builder, type: ListType, lengths: Column, items: Column) -> Column:
+def _cut(b: Builder, type: ListType, lengths: Column, items: Column, keys: Column | None = None) -> Column:
     """Return the lists of such lengths, or the optionals that are there, that lie behind each other in
-    `items`."""
+    `items`. `keys`: those of dicts."""
     n_items, zero = b.one("len", items.value), b.size(0)
     what = "as many that are true as" if type.form == "optional" else "numbers from 0 on, in all as many as"
     message = f'input "{lengths.name}" must have {what} "{items.name}" has elements'
@@ -152,6 +162,8 @@ def _cut(b: Builder, type: ListType, lengths: Column, items: Column) -> Column:
         end = b.one("int_add", begin, length)
         fits = b.one("bool_and", b.one("int_le", zero, length), b.one("int_le", end, n_items))
         b.apply("guard", fits, message=message)
+        if keys is not None:
+            _check_keys(b, keys, b.one("list_slice", keys.value, begin, end))
         return [b.one("append", made, b.one("list_slice", items.value, begin, end)), end]
 
     start = [b.one("list", element=type), unknown_int(b, 0)]

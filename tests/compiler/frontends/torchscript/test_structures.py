@@ -55,12 +55,27 @@ LENGTHS = 'input "rows.lengths" must have numbers from 0 on, in all as many as "
         ("rows.lengths", [4, -1], LENGTHS),
         ("rows.lengths", [2**62, 2**62], LENGTHS),
         ("weights.values", [], 'input "weights.values" must have as many elements as "weights.keys"'),
+        ("weights.keys", ["a", "a"], 'input "weights.keys" has a key twice; the keys of a dict must be'),
         ("tree.1", [torch.ones(2)], 'input "tree.1" must have as many elements as "tree.0"'),
     ],
 )
 def test_flat_lists_that_do_not_fit(exe: shapevm.Executable, name: str, value: Any, message: str) -> None:
     with pytest.raises(GuardError, match=message):
         exe.run({**FLAT, name: value})
+
+
+def test_keys_of_dicts_in_a_list() -> None:
+    def total(rows: list[dict[int, str]]) -> int:
+        n = 0
+        for row in rows:
+            n += len(row)
+        return n
+
+    with shapevm.compile(torch.jit.script(total), ([{1: "a"}],), strategy="generic") as exe:
+        given = {"rows.lengths": [1, 2], "rows.keys": [5, 5, 6], "rows.values": ["a", "b", "c"]}
+        assert exe.run(given)["output"] == 3 == exe([{1: "", 2: ""}, {1: ""}])
+        with pytest.raises(GuardError, match='input "rows.keys" has a key twice'):
+            exe.run({**given, "rows.keys": [5, 6, 6]})
 
 
 def test_other_elements(exe: shapevm.Executable) -> None:
