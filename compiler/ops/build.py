@@ -258,7 +258,7 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
 
 def _concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     for i, size in enumerate(shape_of(xs[0])):
-        if i != axis and not isinstance(size, int):
+        if i != axis:
             xs = [x if is_known(shape_of(x)[i] - size) else of_size(b, "concat", x, i, size) for x in xs]
     return xs[0] if len(xs) == 1 else b.one("concat", *xs, axis=axis)
 

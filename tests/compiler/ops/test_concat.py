@@ -119,3 +119,13 @@ def test_a_consumer_is_computed_in_the_pieces() -> None:
     fuse(graph)
     lower(graph)
     assert sum(node.op == "kernel" for node in graph.body.nodes) == 1
+
+
+def test_sizes_that_only_calls_tell_are_checked_against_numbers() -> None:
+    graph = Graph("blocks")
+    x, y = (graph.input(name, parse_type(f"f32[{rows}, 4]")) for name, rows in (("x", "1"), ("y", "s0")))
+    out = B.concat(Builder(graph), [x, y], 1)
+    assert [node.attrs["message"] for node in graph.body.nodes if node.op == "guard"] == [
+        "concat: sizes s0 and 1 must be equal"
+    ]
+    assert B.shape_of(out) == (1, 8)
