@@ -5,23 +5,32 @@ its end it makes the columns of those among the results."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import sympy
 import torch
 
 from ....columns import Kind, names
 from ....vm.data_class import dataclass
-from ...ir.dims import OPEN
+from ...ir.dims import OPEN, DimExpr, format_dim
 from ...ir.graph import Builder, Value
 from ...ir.types import BOOL, INT, ListType, ScalarType, TensorType, TupleType, Type, common_type, parts
+from ...ops import build as B
+from ...ops.conditions import add_guard
 from ...ops.loops import for_each_place
 from ..dtypes import dtype_name
 from ..kinds import PLAIN
+from . import elements
 from .scalars import unknown_int
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
+
+
+#: From what is said of the sizes of a container to what is said of a part of it.
+Inner = Callable[[Any, Any], Any]
 
 
 def type_of(type: Any, examples: Sequence[Any]) -> Type | None:
@@ -61,6 +70,52 @@ def _tuple(found: Sequence[Type | None], keys: tuple[str, ...] = ()) -> TupleTyp
     return None if None in found else TupleType(tuple(part for part in found if part is not None), keys)
 
 
+@dataclass(frozen=True)
+class AxisRule:
+    """What `dynamic_shapes` says of an axis of every tensor in a column: its `size`, or else from `low` to
+    `high`."""
+
+    size: DimExpr | None
+    low: int = 0
+    high: int | None = None
+
+
+#: The rules of the axes of every tensor in a type, in the order of the columns.
+Rules = Sequence[Sequence[AxisRule]]
+
+
+def examples_of(
+    type: Type, found: Sequence[tuple[Any, Any]], inner: Inner
+) -> Iterator[list[tuple[Any, Any]]]:
+    """Yield, for each tensor in a type, those of examples, each with what is said of its sizes. `found`: the
+    examples with this; `inner(shapes, key)`: what is said of a part."""
+    if isinstance(type, TensorType):
+        yield list(found)
+    elif isinstance(type, TupleType):
+        for key, part in zip(type.keys or range(len(type.elements)), type.elements, strict=True):
+            yield from examples_of(part, [(x[key], inner(shapes, key)) for x, shapes in found], inner)
+    elif isinstance(type, ListType) and type.form == "optional":
+        yield from examples_of(type.element, [pair for pair in found if pair[0] is not None], inner)
+    elif isinstance(type, ListType):
+        is_dict = type.form == "dict"
+        pairs = [
+            (item, inner(shapes, key))
+            for x, shapes in found
+            for key, item in (x.items() if is_dict else enumerate(x))
+        ]
+        yield from examples_of(parts(type.element)[1] if is_dict else type.element, pairs, inner)
+
+
+def with_sizes(type: Type, rules: Iterator[Sequence[AxisRule]]) -> Type:
+    """Return a type whose tensors have the sizes that rules tell."""
+    if isinstance(type, TensorType):
+        sizes = (OPEN if rule.size is None else rule.size for rule in next(rules))
+        return TensorType(type.dtype, tuple(sizes))
+    if isinstance(type, TupleType):
+        return replace(type, elements=tuple(with_sizes(part, rules) for part in type.elements))
+    return replace(type, element=with_sizes(type.element, rules)) if isinstance(type, ListType) else type
+
+
 def has_tensors(type: Type) -> bool:
     """Return True for a type with tensors in it."""
     return isinstance(type, TensorType) or any(map(has_tensors, parts(type)))
@@ -84,13 +139,50 @@ def structure_of(type: Type) -> Kind:
     return [type.dtype, type.rank] if isinstance(type, TensorType) else str(type).partition("(")[0]
 
 
-def given(importer: ScriptImporter, path: str, type: ListType) -> Value:
-    """Return a list of `type` whose columns are inputs: the list itself, or that of a dict's pairs."""
+def given(importer: ScriptImporter, path: str, type: ListType, rules: Rules | None) -> Value:
+    """Return a list of `type` whose columns are inputs: the list itself, or that of a dict's pairs. `rules`:
+    of the sizes of its tensors, which are checked."""
     columns = zip(names(structure_of(type), path), _leaves(type.element), strict=True)
     inputs = [Column(name, importer.graph.input(name, ListType(each))) for name, each in columns]
+    if rules is not None:
+        rest = iter(rules)
+        inputs = [_checked(importer.builder, column, rest) for column in inputs]
+        type = cast(ListType, with_sizes(type, iter(rules)))
     if type.form == "dict":
         _check_keys(importer.builder, inputs[0], inputs[0].value)
     return _rebuilt(importer.builder, type.element, iter(inputs)).value
+
+
+def _checked(b: Builder, column: Column, rules: Iterator[Sequence[AxisRule]]) -> Column:
+    """Return a column whose tensors, if it has any, have the sizes that the next rules tell."""
+    element = cast(ListType, column.value.type).element
+    if not isinstance(element, TensorType):
+        return column
+    axes = next(rules)
+    if all(rule == AxisRule(None) for rule in axes):
+        return column
+
+    def turn(place: Value, made: list[Value]) -> list[Value]:
+        x = elements.got(b, column.value, place)
+        for axis, rule in enumerate(axes):
+            x = _of_size(b, x, axis, rule, f'input "{column.name}": axis {axis} of every tensor must have')
+        return [b.one("append", made[0], x)]
+
+    start = b.one("list", element=with_sizes(element, iter([axes])))
+    return Column(column.name, for_each_place(b, b.one("len", column.value), [start], turn, "list")[0])
+
+
+def _of_size(b: Builder, x: Value, axis: int, rule: AxisRule, what: str) -> Value:
+    """Return a tensor of which an axis is checked."""
+    given = sympy.sympify(B.shape_of(x)[axis])
+    if rule.size is not None:
+        add_guard(b, sympy.Eq(given, sympy.sympify(rule.size)), f"{what} size {format_dim(rule.size)}")
+        return B.take(b, x, axis, 0, rule.size)
+    if rule.low:
+        add_guard(b, sympy.Ge(given, rule.low), f"{what} size {rule.low} or more")
+    if rule.high is not None:
+        add_guard(b, sympy.Le(given, rule.high), f"{what} size {rule.high} or less")
+    return x
 
 
 def _check_keys(b: Builder, column: Column, keys: Value) -> None:

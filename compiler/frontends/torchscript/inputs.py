@@ -77,6 +77,8 @@ class Inputs:
         shapes = {name: self._shapes_of(name, i) for i, name in enumerate(given)}
         for name, x in given.items():
             type = None if name in self.importer.assumptions.fixed else types.get(name)
+            if type is not None and name in {path.partition(".")[0] for path in self._varying}:
+                continue  # its tensors bind no size
             self._shared.update(named_sizes(x, shapes[name], type, _inner))
         for name, x in given.items():
             parameters[name], found[name] = self._argument(name, x, shapes[name], types.get(name))
@@ -117,7 +119,7 @@ class Inputs:
                 return self._optional(path, example, shapes, inner)
         found = None if is_fixed else self._list_type(path, x, shapes, type_)
         if found is not None:
-            return self._of_any_length(path, found)
+            return self._of_any_length(path, found, self._rules(path, found, x, shapes))
         if isinstance(x, torch.Tensor):
             return LEAF, self._tensor(path, x, shapes)
         if type(x) in _PLAIN and path.split(".")[0] not in self.importer.assumptions.frozen:
@@ -149,12 +151,43 @@ class Inputs:
         found = columns.type_of(type_, [x])
         if not isinstance(found, ListType) or found.form == "optional":
             return None
-        return found if shapes is ANY or not columns.has_tensors(found) else None
+        is_said = shapes is not ANY and columns.has_tensors(found)
+        return None if is_said and self._rules(path, found, x, shapes) is None else found
 
-    def _of_any_length(self, path: str, type_: ListType) -> tuple[Structure, Any]:
+    def _rules(self, path: str, type_: ListType, x: Any, shapes: Any) -> columns.Rules | None:
+        """Return what `dynamic_shapes` says of the tensors in a list or dict of any structure; None where it
+        says nothing, or another thing of each."""
+        if shapes is ANY or not columns.has_tensors(type_):
+            return None
+        rules: list[list[columns.AxisRule]] = []
+        for found in columns.examples_of(type_, [(x, shapes)], _inner):
+            axes = [self._rule(path, axis, found) for axis in range(found[0][0].ndim)]
+            if None in axes:
+                return None
+            rules.append([axis for axis in axes if axis is not None])
+        return rules
+
+    def _rule(self, path: str, axis: int, found: list[tuple[Any, Any]]) -> columns.AxisRule | None:
+        """Return what is said of an axis of the tensors in a column; None where they must differ."""
+        sizes, dims = {x.shape[axis] for x, _ in found}, [axis_dim(shapes, axis) for _, shapes in found]
+        if any(dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC" for dim in dims):
+            return columns.AxisRule(min(sizes)) if len(sizes) == 1 else None
+        names = {str(getattr(dim, "__name__", "")) for dim in dims}
+        if len(names) == 1 and names <= self._shared:
+            return columns.AxisRule(self._size(path, axis, min(sizes), found[0][1]))
+        if names & self._shared:
+            return None
+        lows = [int(getattr(dim, "min", None) or 0) for dim in dims]
+        highs: list[Any] = [getattr(dim, "max", None) for dim in dims]
+        is_open = any(high is None or high >= 2**62 for high in highs)
+        return columns.AxisRule(None, min(lows), None if is_open else max(map(int, highs)))
+
+    def _of_any_length(
+        self, path: str, type_: ListType, rules: columns.Rules | None
+    ) -> tuple[Structure, Any]:
         """Return the structure of a list of any length or a dict of any keys, and what it is in the
         program."""
-        value = columns.given(self.importer, path, type_)
+        value = columns.given(self.importer, path, type_, rules)
         made = Dict(value) if type_.form == "dict" else List(value)
         self.importer.tensors.given.add(made.memory)
         self._lists[path] = type_, made
@@ -173,7 +206,7 @@ class Inputs:
             return f"its tensors in the example are of {shown}; of one dtype and rank it has any length"
         if path in self.importer.assumptions.fixed:
             return "the program changes its tensors in place, or an operator takes them all as arguments"
-        return "dynamic_shapes is given; without it the list has any length"
+        return "dynamic_shapes says different things of sizes of its tensors"
 
     def _part(self, path: str, key: Any, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
         return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))
