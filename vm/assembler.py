@@ -25,7 +25,7 @@ import numpy as np
 
 from .builder import FunctionBuilder, Label, ProgramBuilder
 from .errors import ArtifactError, VerifyError
-from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, TAGS, Op, Operand
+from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, STRING_FUNCTIONS, TAGS, Op, Operand
 from .layout import INT_MIN, LIMITS
 from .literals import Array
 from .objects import parse_object
@@ -400,6 +400,8 @@ class _Functions:
                 return line.indexed(operand.kind)
             case "t":
                 return _dtype(line)
+            case "x":
+                return line.one_of(STRING_FUNCTIONS, "the function of strings")
             case "n":
                 return line.string()
             case "f":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .instruction import Value, encode
-from .isa import DTYPES, OPCODES, OPS
+from .isa import DTYPES, OPCODES, OPS, STRING_FUNCTIONS
 from .program import Constant, EntryPoint, Function, Kernel, Program, Symbol
 
 
@@ -62,8 +62,8 @@ class FunctionBuilder:
     def op(self, name: str, /, **operands: Value | Label | str) -> None:
         """Append an instruction, operands by name.
 
-        Registers, constants and kernels are numbers, register lists tuples, dtypes and strings str, labels
-        Labels. Raises ValueError for an opcode or operands that the table does not have.
+        Registers, constants and kernels are numbers, register lists tuples, dtypes, strings and functions of
+        strings str, labels Labels. Raises ValueError for an opcode or operands that the table does not have.
         """
         if name not in OPCODES:
             raise ValueError(f"opcode {name!r} is unknown; known are {', '.join(OPCODES)}")
@@ -78,12 +78,18 @@ class FunctionBuilder:
                 labels.append((size, value))
                 value = 0
             elif isinstance(value, str):
-                value = DTYPES[value][0] if operand.kind == "t" else self.program.string(value)
+                value = self._number(operand.kind, value)
             values.append(value)
             size += 1 + (len(value) if isinstance(value, tuple | list) else 0)
         start = len(self._code)
         self._code += encode(row, values)
         self._labels += [(start + at, label) for at, label in labels]
+
+    def _number(self, kind: str, name: str) -> int:
+        """Return the number that stands for a str."""
+        if kind == "t":
+            return DTYPES[name][0]
+        return list(STRING_FUNCTIONS).index(name) if kind == "x" else self.program.string(name)
 
     def finish(self) -> Function:
         """Return the function. Raises ValueError for a label that was never placed."""

@@ -78,6 +78,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "TIMEOUT_S": (10**9, "seconds of a call's timeout"),
     "CALL_DEPTH": (1 << 20, "calls within calls of a program's functions, at any setting"),
     "NESTING": (1000, "containers within containers, at any setting"),
+    "STRING_BYTES": (1 << 28, "bytes of a string that a program makes"),
 }
 
 #: Defaults of `svm_options` and `svm_limit_depth`, and what the former's `auto`s mean.

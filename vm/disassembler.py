@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .instruction import Instruction, decode_all
-from .isa import LIST_KINDS
+from .isa import LIST_KINDS, STRING_FUNCTIONS
 from .literals import MAX_INLINE, Array, array_hash, elements, is_exact, quote
 from .objects import serialise_object
 from .program import (
@@ -155,6 +155,8 @@ class _Names:
             return f"{kind}{value}"
         if kind == "t":
             return DTYPE_NAMES[value]
+        if kind == "x":
+            return list(STRING_FUNCTIONS)[value]
         if kind == "n":
             return quote(self.program.strings[value])
         if kind == "f":

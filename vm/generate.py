@@ -189,6 +189,18 @@ def _kinds(isa: ModuleType) -> list[str]:
     ]
 
 
+def _string_functions(isa: ModuleType) -> list[str]:
+    """Return the functions of strings as a list, and their number."""
+    rows = [
+        f"{code}, {name}, {_quote(''.join(str(isa.TAGS[tag]) for tag in row.takes))}"
+        for code, (name, row) in enumerate(isa.STRING_FUNCTIONS.items())
+    ]
+    return [
+        _macro("SVM_STRING_FUNCTIONS", 'code, name, "a digit for each argument: its tag"', rows),
+        _define("SVM_", [("N_STRING_FUNCTIONS", str(len(rows)))]),
+    ]
+
+
 def _file(layout: ModuleType) -> str:
     """Return the numbers that a file's header and sections are checked against."""
     magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
@@ -240,6 +252,7 @@ def header(tables: Tables) -> str:
         _macro("SVM_OPCODES", 'code, NAME, "name", "operand:kind ...", flags, "effect"', _opcode_rows(isa)),
         _define("SVM_", [("N_OPCODES", str(len(isa.OPS))), ("MAX_OPERANDS", str(max_operands))]),
         _enum("SVM_OP_", list(isa.OPCODES.items())),
+        *_string_functions(isa),
         _enum("SVM_FLAG_", [(name, 1 << bit) for bit, name in enumerate(FLAGS)]),
         _file(layout),
         _enum("SVM_SECTION_", sections),
@@ -304,7 +317,21 @@ def opcodes_page(isa: ModuleType) -> str:
         "Flags: `ends`: control never falls through; `jumps`; `may_fail`; `launches` a kernel;"
         " `data`: the result depends on the elements of tensors."
     )
-    return f"# The opcodes\n\n{PAGE_NOTICE}\n\n```text\n{notation}\n```\n\n{flags}\n\n{table}"
+    functions = [
+        f"{code} | `{name}` | {' '.join(row.takes)} | {row.gives} | {_cell(row.effect)}"
+        for code, (name, row) in enumerate(isa.STRING_FUNCTIONS.items())
+    ]
+    about = (
+        "Functions of `text`. They are TorchScript's and count bytes; letters, digits and spaces are those"
+        " of ASCII. A start or end below 0 counts from the end of the string, and an end of -1 is that. A"
+        " `list` is one of strings, the `tuple` that a function gives has three. No string that a program"
+        " makes is longer than SVM_LIMIT_STRING_BYTES."
+    )
+    strings = _table("code | function | takes | gives | what", functions)
+    return (
+        f"# The opcodes\n\n{PAGE_NOTICE}\n\n```text\n{notation}\n```\n\n{flags}\n\n{table}\n"
+        f"## Functions of strings\n\n{about}\n\n{strings}"
+    )
 
 
 _SECTION = re.compile(r"/\* ([A-Z][^*]*?) -{3,} \*/")

@@ -14,6 +14,7 @@ x:immediate      signed number                                         i     1
 x:dtype          code of a dtype (`DTYPES`)                            t     1
 x:#constant      index into that table: constants c, kernels k,        ckfn  1
                  functions f, strings n
+x:string_function  index into `STRING_FUNCTIONS`                       x     1
 x:label          word offset from the function's first word, must      L     1
                  start an instruction
 
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-OPERAND_KINDS: Final = "dsDSitckfnL"
+OPERAND_KINDS: Final = "dsDSitckfnxL"
 LIST_KINDS: Final = "DS"
 
 #: dtype -> (code, bytes per element). Codes are part of the format: append only.
@@ -52,6 +53,7 @@ TAGS: Final[dict[str, int]] = {
 #: Operands that are no registers: type in a row -> kind.
 _OTHER_KINDS: Final[dict[str, str]] = {
     "immediate": "i", "dtype": "t", "#constant": "c", "#kernel": "k", "#function": "f", "#string": "n", "label": "L",
+    "string_function": "x",
 }  # fmt: skip
 
 
@@ -203,7 +205,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("tuple", "d=tuple values:any*", "R[d] = (R[values...])"),
     _op("dict", "d=dict items:any*", "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)", "may_fail"),
     _op("get", "d=any a:list|tuple|dict key:any", "R[d] = the item of R[a] at R[key] (list or tuple: int; dict: its key)", "may_fail"),
-    _op("len", "d=int a:list|tuple|dict|str", "R[d] = number of elements of list, tuple, dict or str R[a]", "may_fail"),
+    _op("len", "d=int a:list|tuple|dict|str", "R[d] = number of elements of list, tuple or dict R[a], of bytes of str R[a]", "may_fail"),
     _op("append", "d=list a:list value:any", "R[d] = list R[a] with R[value] after it", "may_fail"),
     _op("set", "d=list a:list index:int value:any", "R[d] = list R[a] with R[value] at R[index]", "may_fail"),
     _op("slice", "d=list a:list begin:int end:int", "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]", "may_fail"),
@@ -216,8 +218,102 @@ OPS: Final[tuple[Op, ...]] = (
     # Lists among the inputs
     _op("expect_items", "a:list tag:immediate dtype:dtype rank:immediate what:#string", 'if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input "what" and the element', "may_fail"),
     _op("distinct", "d=bool a:list", "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal", "may_fail"),
+    # Functions of strings
+    _op("text", "d=any function:string_function args:any*", "R[d] = function of strings(R[args...])", "may_fail"),
 )
 # fmt: on
+
+
+@dataclass(frozen=True)
+class StringFunction:
+    """A function of the opcode `text`: the tags of its arguments and of what it gives."""
+
+    takes: tuple[str, ...]
+    gives: str
+    effect: str
+
+
+def _string_functions(*rows: tuple[str, str, str, str]) -> dict[str, StringFunction]:
+    return {name: StringFunction(tuple(takes.split()), gives, effect) for name, takes, gives, effect in rows}
+
+
+#: Functions of strings, by name: TorchScript's, which count bytes. Codes are positions: append only. A start or end
+#: below 0 counts from the end of the string, an end of -1 is that. `list`: of str; `tuple`: of three str.
+STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
+    ("isalnum", "str", "bool", "only letters and digits, at least one"),
+    ("isalpha", "str", "bool", "only letters, at least one"),
+    ("isdigit", "str", "bool", "only digits, at least one"),
+    ("isspace", "str", "bool", "only spaces and control characters that are such, at least one"),
+    ("isupper", "str", "bool", "capital letters and no small ones"),
+    ("islower", "str", "bool", "small letters and no capital ones"),
+    ("istitle", "str", "bool", "each word begins with a capital letter and has no more of them"),
+    ("isprintable", "str", "bool", "only printable characters of ASCII"),
+    ("isidentifier", "str", "bool", "only letters and digits, of which the first is a letter"),
+    ("upper", "str", "str", "capital letters for small ones"),
+    ("lower", "str", "str", "small letters for capital ones"),
+    ("capitalize", "str", "str", "the first letter a capital one, the others small"),
+    ("title", "str", "str", "the first letter of each word a capital one, the others small"),
+    ("swapcase", "str", "str", "small letters for capital ones and capital ones for small ones"),
+    ("strip", "str str", "str", "without the bytes of the second string at both ends"),
+    ("lstrip", "str str", "str", "without the bytes of the second string at the beginning"),
+    ("rstrip", "str str", "str", "without the bytes of the second string at the end"),
+    ("find", "str str int int", "int", "the first place of the second string from start to end, or -1"),
+    ("rfind", "str str int int", "int", "the last place of the second string from start to end, or -1"),
+    ("index", "str str int int", "int", "as find; it fails where there is none"),
+    ("rindex", "str str int int", "int", "as rfind; it fails where there is none"),
+    (
+        "count",
+        "str str int int",
+        "int",
+        "how often the second string begins from start to end, without overlap",
+    ),
+    (
+        "startswith",
+        "str str int int",
+        "bool",
+        "whether the bytes from start to end begin with the second string",
+    ),
+    ("endswith", "str str int int", "bool", "whether the bytes from start to end end with the second string"),
+    ("item", "str int", "str", "the byte at an index"),
+    ("slice", "str int int int", "str", "the bytes from start to end by a step; 2^63 - 1 is no bound"),
+    ("characters", "str", "list", "the bytes"),
+    (
+        "split",
+        "str str int",
+        "list",
+        "the parts between separators, of which at most so many count (-1: all)",
+    ),
+    ("words", "str", "list", "the parts between spaces"),
+    ("rsplit", "str str int", "list", "as split, counted from the end"),
+    ("splitlines", "str bool", "list", "the lines; their ends as elements of their own if asked for"),
+    ("partition", "str str", "tuple", "before, separator, behind; everything is before where there is none"),
+    (
+        "rpartition",
+        "str str",
+        "tuple",
+        "the same at the last separator; everything is behind where there is none",
+    ),
+    ("center", "str int str", "str", "with fill bytes on both sides up to a width"),
+    ("ljust", "str int str", "str", "with fill bytes behind up to a width"),
+    ("rjust", "str int str", "str", "with fill bytes before up to a width"),
+    ("expandtabs", "str int", "str", "with spaces up to the next multiple of a width for each tab"),
+    (
+        "replace",
+        "str str str int",
+        "str",
+        "the third string for the second one, at most so often (-1: always)",
+    ),
+    ("join", "str list", "str", "the strings of a list with the first one between"),
+    ("ord", "str", "int", "the byte of a string of one"),
+    ("chr", "int", "str", "the string of a byte"),
+    ("hex", "int", "str", "0x and hexadecimal digits"),
+    ("oct", "int", "str", "0o and octal digits"),
+    ("bin", "int", "str", "0b and binary digits"),
+    ("int", "str", "int", "the decimal int"),
+    ("float", "str", "float", "the float, as C's strtod reads it"),
+    ("format", "str tuple", "str", "the values of a tuple for the fields {}"),
+    ("percent", "str tuple", "str", "the values of a tuple for the fields %s %d %i %f %F %e %E %c"),
+)
 
 OPCODES: Final[dict[str, int]] = {op.name: code for code, op in enumerate(OPS)}
 
@@ -227,6 +323,7 @@ def isa_hash() -> int:
     text = ";".join(f"{op.name} {op.encoding}" for op in OPS)
     text += ";" + ",".join(f"{name}={code}:{size}" for name, (code, size) in DTYPES.items())
     text += ";" + ",".join(f"{name}={code}" for name, code in TAGS.items())
+    text += ";" + ",".join(f"{name} {' '.join(row.takes)}" for name, row in STRING_FUNCTIONS.items())
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 

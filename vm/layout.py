@@ -359,16 +359,17 @@ in `docs/opcodes.md`. Tags of values are checked while running.
 3. `d`, `s`, `D`, `S`: every register < n_registers
 4. `D`: no register twice
 5. `t`: a dtype code; `c`: < number of constants; `k`: < number of kernels; `f`: < number of functions; `n`: < number of
-   strings
+   strings; `x`: < number of functions of strings
 6. `return`: as many values as the function has results
 7. `call`: as many args as the function has parameters, as many results as it has results
 8. `kernel`: as many dims and buffers as the kernel has
 9. `alloc`, `view`, `expect`: at most 16 sizes; `dim`: 0 <= axis < 16
 10. `dict`: an even number of items
 11. `call_dps`: no output twice, none that is an argument
-12. (after all instructions) every label is the start of an instruction of the same function
-13. the last instruction has the flag `ends`
-14. every line's pc is the start of an instruction
+12. `text`: as many args as the function takes
+13. (after all instructions) every label is the start of an instruction of the same function
+14. the last instruction has the flag `ends`
+15. every line's pc is the start of an instruction
 
 An instruction reads all its sources before it writes its destinations. A function is *static-flow* when neither it nor
 any function that it calls, directly or not, holds an instruction with the flag `data`.

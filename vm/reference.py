@@ -33,9 +33,10 @@ from .errors import (
     ShapeError,
 )
 from .instruction import Instruction, decode
-from .isa import DTYPES, TAGS, Op, Operand, article
+from .isa import DTYPES, STRING_FUNCTIONS, TAGS, Op, Operand, article
 from .literals import written
 from .program import DTYPE_NAMES, NUMPY_DTYPES, Dim, EntryPoint, Function, Kernel, Program
+from .string_functions import call_string_function, check_size, is_whole, to_bytes, to_text
 from .verify import verify
 
 RunKernel = Callable[[int, tuple[int, ...], list[Any]], None]
@@ -176,7 +177,7 @@ class Reference:
                 continue
             self._frames.pop()
             if not self._frames:
-                return frame.results
+                return _whole(frame.results)
             caller = self._frames[-1]
             assert caller.call is not None
             for d, value in zip(caller.call["results"], frame.results, strict=True):
@@ -291,7 +292,8 @@ class Reference:
         self._int(r, i, max)
 
     def _compare(self, r: list[Any], i: Instruction, function: Callable[[Any, Any], bool]) -> None:
-        r[i["d"]] = bool(function(r[i["a"]], r[i["b"]]))
+        a, b = (to_bytes(x) if isinstance(x, str) else x for x in (r[i["a"]], r[i["b"]]))
+        r[i["d"]] = bool(function(a, b))
 
     def op_eq(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Equal."""
@@ -527,8 +529,9 @@ class Reference:
         r[i["d"]] = a[key]
 
     def op_len(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
-        """Number of elements; of a str, its characters."""
-        r[i["d"]] = len(r[i["a"]])
+        """Number of elements; of a str, its bytes."""
+        a = r[i["a"]]
+        r[i["d"]] = len(to_bytes(a) if isinstance(a, str) else a)
 
     def op_append(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A list with one more element; the old one stays as it was."""
@@ -554,16 +557,30 @@ class Reference:
 
     def op_concat(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """One string after the other."""
-        r[i["d"]] = r[i["a"]] + r[i["b"]]
+        made = to_bytes(r[i["a"]]) + to_bytes(r[i["b"]])
+        check_size(len(made))
+        r[i["d"]] = to_text(made)
 
     def op_format(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A bool, int or float as TorchScript writes it."""
         r[i["d"]] = written(r[i["a"]])
 
+    def op_text(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """A function of strings."""
+        name = list(STRING_FUNCTIONS)[i["function"]]
+        r[i["d"]] = _nested(call_string_function(name, [r[a] for a in i["args"]]))
+
     def op_require(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """Stop with a message that was computed unless the condition holds."""
         if not r[i["cond"]]:
             raise GuardError(r[i["message"]])
+
+
+def _whole(results: list[Any]) -> list[Any]:
+    """Return a call's results. Raises KindError for a string that was cut within a character."""
+    if not is_whole(results):
+        raise KindError("a result is a str that is no UTF-8: the program cut it within a character")
+    return results
 
 
 def _depth(value: Any) -> int:

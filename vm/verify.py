@@ -11,7 +11,7 @@ from collections.abc import Callable
 from .data_class import dataclass
 from .errors import VerifyError
 from .instruction import Instruction, decode
-from .isa import DTYPES
+from .isa import DTYPES, STRING_FUNCTIONS
 from .layout import LIMITS
 from .program import Function, Program
 
@@ -33,6 +33,7 @@ def _destinations(_: Program, __: Function, i: Instruction) -> str | None:
 def _indices(p: Program, _: Function, i: Instruction) -> str | None:
     tables = {
         "t": ("dtype", len(DTYPES)),
+        "x": ("function of strings", len(STRING_FUNCTIONS)),
         "c": ("constant", len(p.constants)),
         "k": ("kernel", len(p.kernels)),
     }
@@ -90,9 +91,17 @@ def _outputs(_: Program, __: Function, i: Instruction) -> str | None:
     return None if distinct else "a register is an output and another operand as well"
 
 
-#: In the order of docs/artifact.md, rules 3 to 11 (1 and 2 are `decode`'s).
+def _string(_: Program, __: Function, i: Instruction) -> str | None:
+    if i.op.name != "text":
+        return None
+    name, row = list(STRING_FUNCTIONS.items())[i["function"]]
+    n = len(i["args"])
+    return None if n == len(row.takes) else f"{n} args; {name} takes {len(row.takes)}"
+
+
+#: In the order of docs/artifact.md, rules 3 to 12 (1 and 2 are `decode`'s).
 RULES: tuple[Rule, ...] = (
-    _registers, _destinations, _indices, _return, _call, _kernel, _rank, _pairs, _outputs,
+    _registers, _destinations, _indices, _return, _call, _kernel, _rank, _pairs, _outputs, _string,
 )  # fmt: skip
 
 

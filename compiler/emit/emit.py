@@ -419,15 +419,15 @@ class FunctionEmitter:
         """An op that is one instruction: its arguments and attrs are the instruction's operands."""
         opcode, names = _INSTRUCTIONS[node.op]
         args = [self.register(arg) for arg in node.present]
-        if names in ("values", "items"):
+        if names in ("values", "items", "args"):
             operands: dict[str, Any] = {names: tuple(args)}
         else:
             operands = dict(zip(names.split(), args, strict=True))
-        attrs = {name: node.attrs[name] for name in ("dtype", "axis") if name in node.attrs}
+        attrs = {name: node.attrs[name] for name in ("dtype", "axis", "function") if name in node.attrs}
         self.values[node.result] = self.code.result(opcode, **operands, **attrs)
 
 
-#: Graph op -> (opcode, names of the operands that its args are; "values", "items": one list of all).
+#: Graph op -> (opcode, names of the operands that its args are; "values", "items", "args": one list of all).
 _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     **{
         f"int_{name}": (name, "a b")
@@ -455,6 +455,7 @@ _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "str_le": ("le", "a b"),
     "str_concat": ("concat", "a b"),
     "to_str": ("format", "a"),
+    "string": ("text", "args"),
 }
 
 _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {

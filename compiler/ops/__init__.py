@@ -43,6 +43,7 @@ from . import (
     slices,
     sort,
     special,
+    strings,
     torchao,
     views,
 )
@@ -85,6 +86,7 @@ FAMILIES = (
     recurrent,
     packed,
     scalars,
+    strings,
     control,
 )
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}

@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0x07a4d2d12824d458)
+#define SVM_ISA_HASH UINT64_C(0xb81e36496c77d569)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -62,7 +62,7 @@
   X(40, TUPLE, "tuple", "d:d values:S", 0, "R[d] = (R[values...])") \
   X(41, DICT, "dict", "d:d items:S", 4, "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)") \
   X(42, GET, "get", "d:d a:s key:s", 4, "R[d] = the item of R[a] at R[key] (list or tuple: int; dict: its key)") \
-  X(43, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple, dict or str R[a]") \
+  X(43, LEN, "len", "d:d a:s", 4, "R[d] = number of elements of list, tuple or dict R[a], of bytes of str R[a]") \
   X(44, APPEND, "append", "d:d a:s value:s", 4, "R[d] = list R[a] with R[value] after it") \
   X(45, SET, "set", "d:d a:s index:s value:s", 4, "R[d] = list R[a] with R[value] at R[index]") \
   X(46, SLICE, "slice", "d:d a:s begin:s end:s", 4, "R[d] = the elements R[begin] .. R[end] - 1 of list R[a]") \
@@ -71,9 +71,10 @@
   X(49, REQUIRE, "require", "cond:s message:s", 4, "if not R[cond] (bool): stop with the error R[message]") \
   X(50, CALL_DPS, "call_dps", "name:n outputs:S args:S", 20, "host function \"name\" writes the tensors R[outputs...] (of allocs), given R[args...]") \
   X(51, EXPECT_ITEMS, "expect_items", "a:s tag:i dtype:t rank:i what:n", 4, "if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input \"what\" and the element") \
-  X(52, DISTINCT, "distinct", "d:d a:s", 4, "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal")
+  X(52, DISTINCT, "distinct", "d:d a:s", 4, "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal") \
+  X(53, TEXT, "text", "d:d function:x args:S", 4, "R[d] = function of strings(R[args...])")
 
-#define SVM_N_OPCODES 53
+#define SVM_N_OPCODES 54
 #define SVM_MAX_OPERANDS 5
 
 enum {
@@ -130,7 +131,61 @@ enum {
   SVM_OP_CALL_DPS = 50,
   SVM_OP_EXPECT_ITEMS = 51,
   SVM_OP_DISTINCT = 52,
+  SVM_OP_TEXT = 53,
 };
+
+/* code, name, "a digit for each argument: its tag" */
+#define SVM_STRING_FUNCTIONS(X) \
+  X(0, isalnum, "4") \
+  X(1, isalpha, "4") \
+  X(2, isdigit, "4") \
+  X(3, isspace, "4") \
+  X(4, isupper, "4") \
+  X(5, islower, "4") \
+  X(6, istitle, "4") \
+  X(7, isprintable, "4") \
+  X(8, isidentifier, "4") \
+  X(9, upper, "4") \
+  X(10, lower, "4") \
+  X(11, capitalize, "4") \
+  X(12, title, "4") \
+  X(13, swapcase, "4") \
+  X(14, strip, "44") \
+  X(15, lstrip, "44") \
+  X(16, rstrip, "44") \
+  X(17, find, "4422") \
+  X(18, rfind, "4422") \
+  X(19, index, "4422") \
+  X(20, rindex, "4422") \
+  X(21, count, "4422") \
+  X(22, startswith, "4422") \
+  X(23, endswith, "4422") \
+  X(24, item, "42") \
+  X(25, slice, "4222") \
+  X(26, characters, "4") \
+  X(27, split, "442") \
+  X(28, words, "4") \
+  X(29, rsplit, "442") \
+  X(30, splitlines, "41") \
+  X(31, partition, "44") \
+  X(32, rpartition, "44") \
+  X(33, center, "424") \
+  X(34, ljust, "424") \
+  X(35, rjust, "424") \
+  X(36, expandtabs, "42") \
+  X(37, replace, "4442") \
+  X(38, join, "46") \
+  X(39, ord, "4") \
+  X(40, chr, "2") \
+  X(41, hex, "2") \
+  X(42, oct, "2") \
+  X(43, bin, "2") \
+  X(44, int, "4") \
+  X(45, float, "4") \
+  X(46, format, "47") \
+  X(47, percent, "47")
+
+#define SVM_N_STRING_FUNCTIONS 48
 
 enum {
   SVM_FLAG_ENDS = 1,

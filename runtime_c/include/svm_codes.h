@@ -124,6 +124,7 @@ enum {
 #define SVM_LIMIT_TIMEOUT_S 1000000000 /* seconds of a call's timeout */
 #define SVM_LIMIT_CALL_DEPTH 1048576 /* calls within calls of a program's functions, at any setting */
 #define SVM_LIMIT_NESTING 1000 /* containers within containers, at any setting */
+#define SVM_LIMIT_STRING_BYTES 268435456 /* bytes of a string that a program makes */
 
 #define SVM_DEFAULT_HOT_CALLS 2 /* under auto: runs of an entry before it is considered for exact code */
 #define SVM_DEFAULT_CODE_BYTES 67108864 /* of exact code kept mapped */

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "program/program.h"
+#include "values/string_functions.h"
 
 enum { MAX_OPERANDS = 4 };
 
@@ -82,6 +83,7 @@ static int64_t limit_of(const checker *c, char kind) {
     case 'D':
     case 'S': return c->f->info.n_registers;
     case 't': return SVM_DTYPE_COUNT;
+    case 'x': return SVM_N_STRING_FUNCTIONS;
     case 'c': return c->p->n_constants;
     case 'k': return c->p->n_kernels;
     case 'f': return c->p->n_functions;
@@ -143,13 +145,16 @@ static int32_t check_outputs(checker *c) {
   return SVM_OK;
 }
 
-/* Rules 6 to 11. */
+/* Rules 6 to 12. */
 static int32_t check_meaning(checker *c, uint32_t opcode) {
   switch (opcode) {
     case SVM_OP_RETURN: return check_arity(c, "values", c->operands[0].n, c->f->info.n_results);
     case SVM_OP_CALL: return check_call(c);
     case SVM_OP_KERNEL: return check_kernel(c);
     case SVM_OP_CALL_DPS: return check_outputs(c);
+    case SVM_OP_TEXT:
+      return check_arity(c, "args", c->operands[2].n,
+                         string_function_n_args((int32_t)c->operands[1].words[0]));
     case SVM_OP_ALLOC:
     case SVM_OP_VIEW:
     case SVM_OP_EXPECT:
@@ -169,7 +174,7 @@ static int32_t check_meaning(checker *c, uint32_t opcode) {
   }
 }
 
-/* Rules 12 to 14, when the starts of all instructions are known. */
+/* Rules 13 to 15, when the starts of all instructions are known. */
 static int32_t check_flow(checker *c, uint32_t last) {
   uint32_t next;
   for (c->pc = 0; c->pc < c->f->n_words; c->pc = next) {

@@ -317,6 +317,12 @@
 #define SVM_AT_DISTINCT_A(pc) (2)
 #define SVM_FITS_DISTINCT(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_LIST)
 
+#define SVM_WORDS_TEXT(pc) (SVM_BEHIND(pc, 3))
+#define SVM_AT_TEXT_D(pc) (1)
+#define SVM_AT_TEXT_FUNCTION(pc) (2)
+#define SVM_AT_TEXT_ARGS(pc) (3)
+#define SVM_FITS_TEXT(r, pc) (1)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -457,6 +463,9 @@
   X(EXPECT_ITEMS, 'i', "rank", 0, 0, "") \
   X(EXPECT_ITEMS, 'n', "what", 0, 0, "") \
   X(DISTINCT, 'd', "d", 0, 0, "") \
-  X(DISTINCT, 's', "a", 1u << SVM_TAG_LIST, 0, "a list")
+  X(DISTINCT, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
+  X(TEXT, 'd', "d", 0, 0, "") \
+  X(TEXT, 'x', "function", 0, 0, "") \
+  X(TEXT, 'S', "args", 0, 0, "")
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "run/instructions.gen.h"
+#include "values/string_functions.h"
 
 /* Frames --------------------------------------------------------------------------------------- */
 
@@ -263,25 +264,17 @@ static int is_copied(const value *r, const uint32_t *pc) {
   return pc[1] != pc[2] || r[pc[2]].sequence->base.refs != 1;
 }
 
-/* A float as TorchScript writes it: "2.", "0.10000000000000001". */
-static int format_float(double x, char *bytes, size_t size) {
-  int is_whole = x >= -0x1p63 && x < 0x1p63 && (double)(int64_t)x == x;
-  if (is_whole) return snprintf(bytes, size, "%" PRId64 ".", (int64_t)x);
-  int n = snprintf(bytes, size, "%.17g", x);
-  for (int i = 0; i < n; i++) { /* the point of the host's locale */
-    if (!strchr("0123456789+-einfa", bytes[i])) bytes[i] = '.';
-  }
-  return n;
-}
-
-static int32_t format_number(memory_budget *budget, value v, value *result, svm_error *error) {
-  char bytes[32];
-  if (v.tag == SVM_TAG_BOOL)
-    return v.integer ? text_make(budget, "True", 4, result, error)
-                     : text_make(budget, "False", 5, result, error);
-  int n = v.tag == SVM_TAG_FLOAT ? format_float(v.number, bytes, sizeof bytes)
-                                 : snprintf(bytes, sizeof bytes, "%" PRId64, v.integer);
-  return text_make(budget, bytes, n, result, error);
+/* `text`: a function of strings. *n_bytes: of those that it read and made. */
+static int32_t do_text(call *c, const value *r, const uint32_t *pc, value *made, int64_t *n_bytes) {
+  value args[MAX_STRING_ARGS];
+  const uint32_t *from = pc + SVM_AT_TEXT_ARGS(pc);
+  int32_t n = (int32_t)*from++;
+  for (int32_t i = 0; i < n; i++) args[i] = r[from[i]];
+  int32_t code =
+      string_function_call(&c->budget, (int32_t)pc[SVM_AT_TEXT_FUNCTION(pc)], args, made, c->error);
+  *n_bytes = code ? 0 : string_n_bytes(*made);
+  for (int32_t i = 0; i < n; i++) *n_bytes += string_n_bytes(args[i]);
+  return code;
 }
 
 #define LABEL(code, constant, name, operands, flags, effect) &&op_##constant,
@@ -492,8 +485,7 @@ op_GET:
 op_LEN:
   {
     CHECK(LEN);
-    if (R(2).tag == SVM_TAG_STR) SPEND(R(2).text->length / WORDS_PER_FUEL);
-    int64_t n = R(2).tag == SVM_TAG_STR ? text_n_characters(R(2).text) : R(2).sequence->length;
+    int64_t n = R(2).tag == SVM_TAG_STR ? R(2).text->length : R(2).sequence->length;
     SET(1, (value){SVM_TAG_INT, {n}});
     NEXT_OF(LEN);
   }
@@ -546,7 +538,7 @@ op_FORMAT:
   {
     CHECK(FORMAT);
     value made;
-    TRY(format_number(&c->budget, R(2), &made, c->error));
+    TRY(string_of_number(&c->budget, R(2), &made, c->error));
     SET(1, made);
     NEXT_OF(FORMAT);
   }
@@ -573,6 +565,15 @@ op_DISTINCT:
     TRY(items_distinct(c, R(2).sequence, &made));
     SET(1, (value){SVM_TAG_BOOL, {made}});
     NEXT_OF(DISTINCT);
+  }
+op_TEXT:
+  {
+    value made;
+    int64_t n_bytes;
+    TRY(do_text(c, r, pc, &made, &n_bytes));
+    SET(1, made);
+    SPEND(n_bytes / WORDS_PER_FUEL);
+    NEXT_OF(TEXT);
   }
 
 end_of_slice:

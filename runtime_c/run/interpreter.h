@@ -36,7 +36,4 @@ int32_t scalar_to_int(value a, value *out, svm_error *error);
 int32_t extern_packed(call *c, value *r, const uint32_t *pc);
 int32_t extern_dps(call *c, const value *r, const uint32_t *pc);
 
-/* Number of Unicode characters, as Python counts them. */
-int64_t text_n_characters(const text *t);
-
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "run/run.h"
 
 static svm_tensor describe(const tensor *t, void *data) {
@@ -140,6 +141,10 @@ static int32_t rebuild(output_binding *b, value v, value *out) {
   *out = v;
   if (!value_is_object(v)) return SVM_OK;
   if (v.tag == SVM_TAG_STR) {
+    if (!utf8_is_valid((const uint8_t *)v.text->bytes, (size_t)v.text->length)) {
+      return status_fail(b->error, SVM_ERROR_KIND,
+                         "a result is a str that is no UTF-8: the program cut it within a character");
+    }
     int32_t code = budget_take(&b->call->budget, v.text->length, b->error);
     return code ? code : text_make(NULL, v.text->bytes, v.text->length, out, b->error);
   }

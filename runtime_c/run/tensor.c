@@ -299,9 +299,3 @@ int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out) {
   if (!c->recorder) memcpy(memory->data, &bytes, (size_t)n_bytes);
   return tensor_make(&c->budget, dtype, 0, NULL, memory, out, c->error);
 }
-
-int64_t text_n_characters(const text *t) {
-  int64_t n = 0;
-  for (int64_t i = 0; i < t->length; i++) n += ((unsigned char)t->bytes[i] & 0xC0) != 0x80;
-  return n;
-}

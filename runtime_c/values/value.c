@@ -11,14 +11,21 @@
 #define DTYPE_BYTES_ROW(code, constant, name, bytes) [code] = bytes,
 #define DTYPE_NAME_ROW(code, constant, name, bytes) [code] = name,
 #define TAG_NAME_ROW(code, constant, name) [code] = name,
+#define TAG_ARTICLE_ROW(code, constant, name) [code] = (name)[0] == 'i' ? "an " name : "a " name,
 const int32_t DTYPE_BYTES[] = {SVM_DTYPES(DTYPE_BYTES_ROW)};
 const char *const DTYPE_NAMES[] = {SVM_DTYPES(DTYPE_NAME_ROW)};
 const int32_t N_DTYPES = sizeof DTYPE_BYTES / sizeof *DTYPE_BYTES;
 static const char *const TAG_NAMES[] = {SVM_TAGS(TAG_NAME_ROW)};
+static const char *const TAGS_WITH_ARTICLES[] = {SVM_TAGS(TAG_ARTICLE_ROW)};
 
 const char *tag_name(int32_t tag) {
   int32_t n = (int32_t)(sizeof TAG_NAMES / sizeof *TAG_NAMES);
   return tag >= 0 && tag < n ? TAG_NAMES[tag] : "unknown";
+}
+
+const char *tag_with_article(int32_t tag) {
+  int32_t n = (int32_t)(sizeof TAG_NAMES / sizeof *TAG_NAMES);
+  return tag >= 0 && tag < n ? TAGS_WITH_ARTICLES[tag] : "unknown";
 }
 
 /* Memory --------------------------------------------------------------------------------------- */
@@ -124,25 +131,37 @@ void object_release(memory_budget *budget, svm_object *object) {
   else free_sequence(budget, (sequence *)object);
 }
 
-int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error) {
+/* A string of that length to write into. */
+static int32_t text_room(memory_budget *budget, int64_t length, value *result, svm_error *error) {
   text *made = take(budget, text_bytes(length), error);
   if (!made) return error->code;
   made->base = (svm_object){1, SVM_TAG_STR};
   made->length = length;
-  memcpy(made->bytes, bytes, (size_t)length);
   made->bytes[length] = 0;
   *result = (value){SVM_TAG_STR, {.text = made}};
   return SVM_OK;
 }
 
+int32_t text_check_length(int64_t length, svm_error *error) {
+  if (length <= SVM_LIMIT_STRING_BYTES) return SVM_OK;
+  return status_fail(error, SVM_ERROR_LIMIT, "a string of %" PRId64 " bytes is over the limit of %d", length,
+                     SVM_LIMIT_STRING_BYTES);
+}
+
+int32_t text_new(memory_budget *budget, int64_t length, value *result, svm_error *error) {
+  return text_check_length(length, error) ? error->code : text_room(budget, length, result, error);
+}
+
+int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error) {
+  if (text_room(budget, length, result, error)) return error->code;
+  memcpy(result->text->bytes, bytes, (size_t)length);
+  return SVM_OK;
+}
+
 int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error) {
-  text *made = take(budget, text_bytes(a->length + b->length), error);
-  if (!made) return error->code;
-  made->base = (svm_object){1, SVM_TAG_STR};
-  made->length = a->length + b->length;
-  memcpy(made->bytes, a->bytes, (size_t)a->length);
-  memcpy(made->bytes + a->length, b->bytes, (size_t)b->length + 1);
-  *result = (value){SVM_TAG_STR, {.text = made}};
+  if (text_new(budget, a->length + b->length, result, error)) return error->code;
+  memcpy(result->text->bytes, a->bytes, (size_t)a->length);
+  memcpy(result->text->bytes + a->length, b->bytes, (size_t)b->length);
   return SVM_OK;
 }
 

@@ -89,6 +89,7 @@ extern const int32_t DTYPE_BYTES[];
 extern const char *const DTYPE_NAMES[];
 extern const int32_t N_DTYPES;
 const char *tag_name(int32_t tag);
+const char *tag_with_article(int32_t tag);
 
 /* Count bytes that a call holds; SVM_OK or the error that its limit gives. */
 int32_t budget_take(memory_budget *budget, int64_t bytes, svm_error *error);
@@ -108,6 +109,11 @@ static inline void value_drop(memory_budget *budget, value *v) {
 /* Product of sizes >= 0 and of an element's bytes; -1 when negative or over 2^62. */
 int64_t checked_elements(int32_t rank, const int64_t *sizes);
 int64_t checked_bytes(int32_t dtype, int64_t n_elements);
+
+/* A string of that length for the caller to write into; an error where that is over SVM_LIMIT_STRING_BYTES.
+ */
+int32_t text_new(memory_budget *budget, int64_t length, value *result, svm_error *error);
+int32_t text_check_length(int64_t length, svm_error *error);
 
 int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, value *result, svm_error *error);
 int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error);

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
-from shapevm.vm.isa import DTYPES, OPS, Op, Operand
+from shapevm.vm.isa import DTYPES, OPS, STRING_FUNCTIONS, Op, Operand
 from shapevm.vm.program import (
     Buffer,
     Constant,
@@ -134,7 +134,11 @@ class _Code:
                 return tuple(draw(register) for _ in range(n))
             if op == "alloc" and draw(st.booleans()):
                 return (SMALL,) * n
+            if op == "text":
+                return tuple(self.source((tag,)) for tag in STRING_FUNCTIONS[before["function"]].takes)
             return tuple(self.source(operand.tags) for _ in range(n)) + ((ZERO,) if op == "alloc" else ())
+        if operand.kind == "x":
+            return draw(st.sampled_from(sorted(STRING_FUNCTIONS)))
         if operand.kind == "t":
             return draw(st.sampled_from(sorted(DTYPES)))
         if operand.kind == "c":
@@ -160,6 +164,8 @@ class _Code:
         made = op.operand("d")
         if op.name == "const":
             return self.builder._constants[operands["value"]].tag
+        if op.name == "text":
+            return STRING_FUNCTIONS[operands["function"]].gives
         if made.like:
             return self.tags[operands[made.like]]
         return made.tags[0] if len(made.tags) == 1 else "none"

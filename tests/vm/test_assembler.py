@@ -223,15 +223,15 @@ def test_the_order_of_strings_comes_back(strings: tuple[str, ...]) -> None:
 def test_a_new_opcode_needs_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up one with operands of all kinds: assembler, encoder and disassembler read the table."""
     row = "d=int xs:any* t:dtype at:label n:immediate c:#constant k:#kernel f:#function s:#string ys=any*"
-    probe = isa._op("probe", f"{row} x:any", "R[d] = R[xs...] at n")
+    probe = isa._op("probe", f"{row} w:string_function x:any", "R[d] = R[xs...] at n")
     assert {operand.kind for operand in probe.operands} == set(isa.OPERAND_KINDS)
     for module in (assembler, builder, instruction):
         monkeypatch.setattr(module, "OPS", (*isa.OPS, probe), raising=False)
         monkeypatch.setattr(module, "OPCODES", {**isa.OPCODES, "probe": len(isa.OPS)}, raising=False)
-    code = 'probe d=r1 xs=(r0, r1) t=f16 at=L0 n=-7 c=c0 k=k0 f="main" s="why" ys=(r2, r3) x=r0'
+    code = 'probe d=r1 xs=(r0, r1) t=f16 at=L0 n=-7 c=c0 k=k0 f="main" s="why" ys=(r2, r3) w=isalpha x=r0'
     tables = 'constant c0 none = None\nkernel k0 "k" (0 dims) = {}\n'
     program = assemble(f'{tables}function "main" (0 params, 0 results)\nL0:\n  {code}\n  return ()')
-    words = (len(isa.OPS), 1, 2, 0, 1, 6, 0, (1 << 32) - 7, 0, 0, 0, 1, 2, 2, 3, 0)
+    words = (len(isa.OPS), 1, 2, 0, 1, 6, 0, (1 << 32) - 7, 0, 0, 0, 1, 2, 2, 3, 1, 0)
     assert program.functions[0].code == (*words, 0, 0)  # then `return ()`
     assert code in disassemble(program)
     content = artifact.to_bytes(program)

@@ -170,7 +170,7 @@ def test_table_is_sound() -> None:
             if name
         }
         assert named <= {operand.name for operand in op.operands}, op.name
-    assert len(RULES) == 9
+    assert len(RULES) == 10
 
 
 def test_error_codes_are_unique_and_dense() -> None:

@@ -3,7 +3,7 @@ fill the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ...ir.errors import ArchiveError, UnsupportedOp
@@ -43,14 +43,6 @@ def check_length(n: int) -> None:
         raise UnsupportedOp(
             f"a constant of {n:,} characters or elements is computed; at most {MAX_CONSTANT:,} are compiled"
         )
-
-
-def length_of_text(name: str, args: Sequence[Any]) -> int:
-    """Return how long a string an operator of known strings makes at most."""
-    texts = [x for x in args if isinstance(x, str)]
-    if name == "replace" and len(texts) == 3:
-        return len(texts[0]) + (len(texts[0]) + 1) * len(texts[2])
-    return sum(map(len, texts))
 
 
 class CallCounter:

@@ -392,30 +392,12 @@ def tolist2(x: Tensor) -> List[List[T]]:
         made.append(row)
     return made
 """,
-    "join": """
-def join(separator: str, items: List[str]) -> str:
-    made = ""
-    for i in range(len(items)):
-        if i > 0:
-            made = made + separator
-        made = made + items[i]
-    return made
-""",
     "text": """
 def text(items: List[T]) -> str:
-    made = "["
-    for i in range(len(items)):
-        if i > 0:
-            made = made + ", "
-        made = made + str(items[i])
-    return made + "]"
-""",
-    "starts_with": """
-def starts_with(text: str, part: str, last: str, n: int) -> bool:
-    end = part
-    for _ in range(n):
-        end = end + last
-    return part <= text and text <= end
+    made: List[str] = []
+    for item in items:
+        made.append(str(item))
+    return "[" + ", ".join(made) + "]"
 """,
     "gcd": """
 def gcd(a: int, b: int) -> int:

@@ -19,21 +19,12 @@ from ...ops import COMPOSITES
 from ...ops import build as B
 from ...ops.conditions import is_proved, truth
 from ...ops.pointwise import power
-from .bounds import check_length, length_of_text, within_64_bits
+from .bounds import check_length, within_64_bits
 from .values import is_run_time, is_size, kind_of
 
 
 def _true_div(a: Any, b: Any) -> Any:
     return math.copysign(math.inf, a) if isinstance(b, float) and b == 0 and a else a / b
-
-
-def _within(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of strings as TorchScript has it: an end of -1 is that of the string."""
-
-    def found(text: str, part: str, start: int = 0, end: int = -1) -> Any:
-        return method(text, part, start, end if end >= 0 else max(0, len(text) + end + 1))
-
-    return found
 
 
 #: Operators of TorchScript whose arguments are all plain values, in Python.
@@ -48,19 +39,13 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "log2": math.log2,
     "log10": math.log10, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh,
     "max": max, "min": min, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
-    "str": lambda x: x if isinstance(x, str) else written(x), "len": len,
-    "upper": str.upper, "lower": str.lower, "strip": str.strip,
-    "startswith": _within(str.startswith), "endswith": _within(str.endswith), "find": _within(str.find),
-    "rfind": _within(str.rfind), "count": _within(str.count), "replace": str.replace,
-    "join": str.join, "truediv": operator.truediv, "floor_divide": operator.floordiv,
+    "str": lambda x: x if isinstance(x, str) else written(x),
+    "truediv": operator.truediv, "floor_divide": operator.floordiv,
     "copysign": math.copysign, "fabs": math.fabs, "atan2": math.atan2, "fmod": math.fmod,
     "asin": math.asin, "acos": math.acos, "atan": math.atan, "sinh": math.sinh, "cosh": math.cosh,
     "asinh": math.asinh, "acosh": math.acosh, "atanh": math.atanh, "erf": math.erf, "erfc": math.erfc,
     "expm1": math.expm1, "log1p": math.log1p, "lgamma": math.lgamma, "degrees": math.degrees,
     "radians": math.radians, "gcd": math.gcd, "factorial": math.factorial,
-    "capitalize": str.capitalize, "title": str.title,
-    "lstrip": str.lstrip, "rstrip": str.rstrip, "isdigit": str.isdigit, "isalpha": str.isalpha,
-    "__contains__": operator.contains,
 }  # fmt: skip
 _SIZE_OPS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": floordiv,
@@ -118,7 +103,7 @@ def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
     if not any(is_run_time(x) or is_size(x) for x in args):
         try:
             if any(isinstance(x, str) for x in args):
-                check_length(length_of_text(name, args))
+                check_length(sum(len(x) for x in args if isinstance(x, str)))
             return within_64_bits(PYTHON[name](*args))
         except (ArithmeticError, ValueError) as error:
             raise ShapeError(

@@ -3,112 +3,133 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ....vm.errors import Error, LimitExceeded
+from ....vm.isa import STRING_FUNCTIONS
+from ....vm.string_functions import call_string_function, is_whole, to_bytes
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ScalarType
+from ...ir.types import ListType, ScalarType
 from . import library
+from .bounds import MAX_CONSTANT, check_length
+from .elements import packed, unpacked
 from .scalars import scalar_op, value_of
-from .values import List, Maybe, Partial, Tensor, is_run_time, is_run_time_list, is_size, kind_of
+from .values import Fails, List, Maybe, Partial, Tensor, is_run_time, is_run_time_list, is_size, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
 
+_KINDS = ("none", "bool", "int", "float", "str")
+_NO_BOUND = 2**63 - 1  # of a slice
+
 
 def text_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     """Return what TorchScript's `aten::name` gives for a string, or for values that it writes as one;
-    NotImplemented where it is no operator of strings. Raises UnsupportedOp where only a call tells what is
-    taken apart."""
-    handler = _WRITERS.get(name)
-    if handler is not None and (isinstance(args[0], str) or kind_of(args[0]) == "str" or name == "str"):
-        return handler(importer, *args)
-    if not args or (kind_of(args[0]) != "str" and not isinstance(args[0], str)):
+    NotImplemented where it is no operator of strings. Raises UnsupportedOp for a string with "?" in it."""
+    if name == "str":
+        return text_of(importer, *args)
+    if name in _OF_INTS and kind_of(args[0]) == "int":
+        return string_function(importer, name, args)
+    if not args or not (kind_of(args[0]) == "str" or isinstance(args[0], str)):
         return NotImplemented
-    if name == "startswith" and any(map(is_run_time, args)):
-        return _starts_with(importer, *args)
-    if name in _READERS:
-        if not all(isinstance(x, str | int | None) and type(x) is not Partial for x in args):
-            raise UnsupportedOp(f"aten::{name} of a string that only a call tells cannot be compiled")
-        return _read(name, args)
-    return NotImplemented
+    if name in _WRITERS:
+        return _WRITERS[name](importer, *args)
+    if any(isinstance(x, Partial) for x in args) and (name in _METHODS or name == "len"):
+        raise UnsupportedOp(f"aten::{name} of a string with a tensor or an optional in it cannot be compiled")
+    if name == "len":
+        return len(to_bytes(args[0])) if isinstance(args[0], str) else importer.builder.one("len", args[0])
+    return string_function(importer, *_METHODS[name](*args)) if name in _METHODS else NotImplemented
 
 
-def _read(name: str, args: Sequence[Any]) -> Any:
-    found = _READERS[name](*args)
-    return List(found) if isinstance(found, list) else found
+def string_function(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
+    """Return what a function of strings gives. Raises Fails where it always fails."""
+    if all(map(_is_known, args)):
+        try:
+            found = call_string_function(name, args, MAX_CONSTANT)
+        except LimitExceeded:
+            check_length(MAX_CONSTANT + 1)
+        except Error as error:
+            raise Fails(str(error)) from None
+        if is_whole(found):
+            return List(found) if isinstance(found, list) else found
+    given = [_value(importer, x, tag) for x, tag in zip(args, STRING_FUNCTIONS[name].takes, strict=True)]
+    made = importer.builder.one("string", *given, function=name)
+    if isinstance(made.type, ListType):
+        return List(made)
+    return unpacked(importer.builder, made, importer.tensors.fresh)
 
 
-def _starts_with(importer: ScriptImporter, text: Any, part: Any, start: Any = 0, end: Any = -1) -> Any:
-    """text.startswith(part): such a text is from `part` to `part` with the greatest character behind
-    it as often as the text has characters."""
-    if (start, end) != (0, -1):
-        raise UnsupportedOp(
-            "aten::startswith at a place in a string that only a call tells cannot be compiled"
-        )
-    n = importer.builder.one("len", value_of(importer.builder, text))
-    return library.run(importer, "starts_with", [text, part, chr(sys.maxunicode), n])
+def _is_known(x: Any) -> bool:
+    """Return True for plain values, and lists and tuples of them, that no call tells."""
+    if isinstance(x, list | tuple):
+        return all(map(_is_known, x))
+    return kind_of(x) != "" and not is_run_time(x) and not is_size(x)
 
 
-#: Operators that take a string apart, in Python.
-_READERS: dict[str, Callable[..., Any]] = {
-    "split": lambda text, separator=None, most=-1: text.split(separator, most),
-    "splitlines": str.splitlines,
-    "slice": lambda text, start=None, end=None, step=1: text[start:end:step],
-    "list": list,
-    "len": len,
-    "__getitem__": lambda text, index: text[index],
-    "__contains__": lambda text, part: part in text,
+def _value(importer: ScriptImporter, x: Any, tag: str) -> Value:
+    """Return an argument as a value of the graph."""
+    b = importer.builder
+    if is_run_time_list(x):
+        return x
+    if isinstance(x, list):
+        return packed(b, x, ListType(ScalarType("str")), importer.tensors.read)
+    if isinstance(x, tuple):
+        return b.one("tuple", *(value_of(b, item) for item in x))
+    if kind_of(x) != tag:
+        raise UnsupportedOp(f"a string's method is given {type(x).__name__} where it takes {tag}")
+    return value_of(b, x)
+
+
+def _slice(text: Any, start: Any = None, end: Any = None, step: Any = 1) -> tuple[str, list[Any]]:
+    return "slice", [text, *(_NO_BOUND if x is None else x for x in (start, end)), step]
+
+
+def _split(text: Any, separator: Any = None, most: Any = -1) -> tuple[str, list[Any]]:
+    return ("words", [text]) if separator is None else ("split", [text, separator, most])
+
+
+def _method(name: str) -> Callable[..., tuple[str, Sequence[Any]]]:
+    return lambda *args: (name, args)
+
+
+#: Operators of an int that give a string.
+_OF_INTS = ("chr", "hex", "oct", "bin")
+#: TorchScript's operators whose first argument is a string -> the function and what it is given.
+_METHODS: dict[str, Callable[..., tuple[str, Sequence[Any]]]] = {
+    **{name: _method(name) for name in STRING_FUNCTIONS},
+    "isdecimal": _method("isdigit"),
+    "isnumeric": _method("isdigit"),
+    "zfill": lambda text, width: ("rjust", [text, width, "0"]),
+    "slice": _slice,
+    "split": _split,
+    "list": _method("characters"),
+    "__getitem__": _method("item"),
+    "Int": _method("int"),
+    "Float": _method("float"),
 }
 
 
 # Writing ------------------------------------------------------------------------------------------------
 
 
-def _format(importer: ScriptImporter, text: str, *args: Any) -> Any:
-    """text.format(*args), of plain fields."""
-    *heads, tail = _known(text, "format").split("{}")
-    if len(heads) != len(args):
-        raise UnsupportedOp(f"format: {text!r} has {len(heads)} fields {{}} for {len(args)} values")
-    parts = [part for head, x in zip(heads, args, strict=True) for part in (head, text_of(importer, x))]
-    return _glued(importer, [*parts, tail])
+def _filled(name: str, field: str) -> Callable[..., Any]:
+    """Return the handler of a format whose fields the pattern `field` finds."""
+
+    def handler(importer: ScriptImporter, text: Any, *args: Any) -> Any:
+        given = args[0] if name == "percent" and len(args) == 1 and isinstance(args[0], tuple) else args
+        values = tuple(x if kind_of(x) in _KINDS else text_of(importer, x) for x in given)
+        if any(isinstance(x, Partial) for x in (text, *values)):
+            shown = iter([x if isinstance(x, str) else str(x) if _is_known(x) else "?" for x in values])
+            return Partial(_replaced(field, text, shown)) if isinstance(text, str) else Partial("?")
+        return string_function(importer, name, [text, values])
+
+    return handler
 
 
-def _percent(importer: ScriptImporter, text: str, *args: Any) -> Any:
-    """text % args, of the fields %s, %d and %i; %f and %e of numbers that are known."""
-    given = list(args[0] if len(args) == 1 and isinstance(args[0], tuple) else args)
-    parts: list[Any] = []
-    for literal, field in re.findall(r"([^%]*)(%.|$)", _known(text, "%"), re.DOTALL):
-        parts.append(literal)
-        if field == "%%":
-            parts.append("%")
-        elif field:
-            if not given:
-                raise UnsupportedOp(f"the format {text!r} has more fields than values")
-            parts.append(_field(importer, field, given.pop(0)))
-    if given:
-        raise UnsupportedOp(f"the format {text!r} has fewer fields than values")
-    return _glued(importer, parts)
-
-
-def _field(importer: ScriptImporter, field: str, x: Any) -> Any:
-    if field == "%s":
-        return text_of(importer, x)
-    if field in ("%d", "%i") and kind_of(x) in ("bool", "int", "float"):
-        return text_of(importer, scalar_op(importer.builder, "Int", (x,)))
-    if field in ("%f", "%e") and type(x) in (bool, int, float):
-        return field % float(np.float32(x))  # TorchScript writes it so
-    raise UnsupportedOp(f"the format {field} of a value that only a call tells cannot be compiled; use %s")
-
-
-def _known(text: Any, what: str) -> str:
-    if isinstance(text, str):
-        return text
-    raise UnsupportedOp(f"{what}: the format is a string that only a call tells; it must be a constant")
+def _replaced(field: str, text: str, values: Iterator[str]) -> str:
+    return re.sub(field, lambda _: next(values, "?"), text)
 
 
 def _glued(importer: ScriptImporter, parts: Sequence[Any]) -> Any:
@@ -145,19 +166,15 @@ def text_of(importer: ScriptImporter, x: Any) -> Any:
 
 
 def _join(importer: ScriptImporter, separator: Any, items: List) -> Any:
-    if is_run_time_list(items.content):
-        return library.run(importer, "join", [separator, items])
-    return _glued(importer, [part for item in items.content for part in (separator, item)][1:])
-
-
-def _str(importer: ScriptImporter, x: Any) -> Any:
-    return text_of(importer, x)
+    content = items.read()
+    if not is_run_time_list(content) and any(isinstance(x, Partial) for x in (separator, *content)):
+        return _glued(importer, [part for item in content for part in (separator, item)][1:])
+    return string_function(importer, "join", [separator, content])
 
 
 #: Operators that make a string of values.
 _WRITERS: dict[str, Callable[..., Any]] = {
-    "format": _format,
-    "percentFormat": _percent,
+    "format": _filled("format", r"\{\}"),
+    "percentFormat": _filled("percent", "%."),
     "join": _join,
-    "str": _str,
 }
