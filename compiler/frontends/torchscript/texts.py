@@ -11,10 +11,10 @@ from ....vm.isa import STRING_FUNCTIONS
 from ....vm.string_functions import call_string_function, is_whole, to_bytes
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import ListType, ScalarType
+from ...ir.types import ListType, ScalarType, TupleType
 from . import library
 from .bounds import MAX_CONSTANT, check_length
-from .elements import packed, unpacked
+from .elements import got, packed
 from .scalars import scalar_op, value_of
 from .values import Fails, List, Maybe, Partial, Tensor, is_run_time, is_run_time_list, is_size, kind_of
 
@@ -58,7 +58,9 @@ def string_function(importer: ScriptImporter, name: str, args: Sequence[Any]) ->
     made = importer.builder.one("string", *given, function=name)
     if isinstance(made.type, ListType):
         return List(made)
-    return unpacked(importer.builder, made, importer.tensors.fresh)
+    if isinstance(made.type, TupleType):
+        return tuple(got(importer.builder, made, importer.builder.size(i)) for i in range(3))
+    return made
 
 
 def _is_known(x: Any) -> bool:

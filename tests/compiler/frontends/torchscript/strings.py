@@ -15,7 +15,7 @@ WORDS = (("Hello World",), ("",), ("it's a DOG 12",), ("ÉCOLE né",), ("a\tb\n 
 
 
 @program(*WORDS)
-def letters(s: str) -> tuple[str, str, str, str, str]:
+def letters_of_a_string(s: str) -> tuple[str, str, str, str, str]:
     return s.upper(), s.lower(), s.capitalize(), s.title(), s.swapcase()
 
 
@@ -36,7 +36,7 @@ def strips(s: str, chars: str) -> list[str]:
     ("banana", "an", 0, -1), ("banana", "x", 0, -1), ("", "a", 0, -1), ("naïve na", "na", 1, -1),
     ("banana", "", 2, 4), ("banana", "a", -3, -2), ("banana", "banana!", 0, 9), ("banana", "a", 9, 12),
 )  # fmt: skip
-def searches(s: str, part: str, start: int, end: int) -> tuple[int, int, int, int]:
+def searches_of_a_string(s: str, part: str, start: int, end: int) -> tuple[int, int, int, int]:
     return s.find(part), s.rfind(part), s.find(part, start, end), s.rfind(part, start, end)
 
 
@@ -73,7 +73,7 @@ def slices_of_a_string(s: str, a: int, b: int, step: int) -> list[str]:
 @program(
     ("a,b,,c", ","), ("", ","), ("no separator", ","), ("a", "a"), ("abab", "ab"), ("x,y", ""), ("é-è", "-")
 )
-def splits(s: str, separator: str) -> tuple[list[str], list[str], list[str], list[str], int]:
+def splits_a_string(s: str, separator: str) -> tuple[list[str], list[str], list[str], list[str], int]:
     parts = s.split(separator)
     return parts, s.split(separator, 1), s.rsplit(separator), s.rsplit(separator, 1), len(parts)
 
@@ -215,7 +215,7 @@ def compares(s: str, t: str) -> list[bool]:
 
 
 @program((["b", "a", "c"],), ([],), (["x", "x"],), (["é", "z", "Z", ""],))
-def sorts_strings(items: list[str]) -> tuple[list[str], list[str], bool, int]:
+def sorts_strings_of_a_call(items: list[str]) -> tuple[list[str], list[str], bool, int]:
     found = sorted(items)
     items.sort(reverse=True)
     return found, items, "x" in items, items.count("x")
@@ -227,7 +227,7 @@ def looks_up(table: dict[str, int], key: str) -> int:
 
 
 @program(("the cat the dog",), ("",), ("a a a",), ("one two",))
-def counts_words(s: str) -> dict[str, int]:
+def counts_words_of_a_text(s: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for word in s.split():
         if word in found:
