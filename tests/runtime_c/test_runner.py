@@ -118,7 +118,16 @@ def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "items", [[], [1], [-7, 9223372036854775807], [0.5, -2e9, float("inf")], [True, False], ["a", "", "b, ]"]]
+    "items",
+    [
+        [],
+        [1],
+        [-7, 9223372036854775807],
+        [0.5, -2e9, float("inf")],
+        [True, False],
+        ["a", "", "b, ]"],
+        ['\n\t"\\/\b', "\u00e9\u4e16", "\U0001f600x", ""],
+    ],
 )
 def test_lists(run: Run, tmp_path: Path, items: list[object]) -> None:
     text = json.dumps(items).replace("Infinity", "inf")
@@ -142,7 +151,14 @@ def test_lists(run: Run, tmp_path: Path, items: list[object]) -> None:
         "[1]]",
         "[a]",
         '["a]',
-        '["\\n"]',
+        '["\\x"]',
+        '["\\u00g0"]',
+        '["\\u00"]',
+        '["\\ud83d"]',
+        '["\\ude00"]',
+        '["\\ud83d\\u0041"]',
+        '["\\"]',
+        '["\\',
         "[99999999999999999999]",
     ],
 )

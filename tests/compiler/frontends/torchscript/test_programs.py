@@ -262,7 +262,7 @@ def _shown(value: Any, path: Path) -> str:
         np.savez(path.with_suffix(".npz"), *map(np.asarray, value))
         return str(path.with_suffix(".npz"))
     if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value)
     if isinstance(value, bool | int | float | str):
         return str(value).lower() if isinstance(value, bool) else str(value)
     np.save(path, np.asarray(value))
