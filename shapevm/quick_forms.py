@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .columns import columns_of
+from .columns import columns_of, value_of
 from .pytree import LEAF, Structure, absent, n_leaves
 from .vm.errors import ArgumentError
 
@@ -45,13 +45,13 @@ def builder(structure: Structure) -> Build | None:
     """Return a function of the leaves that returns the nested value, as `pytree.unflatten` does for as many
     as the structure has. None for a structure of other things than leaves, None, lists, tuples and dicts."""
     leaves: list[str] = []
+    text = _Text()
     try:
-        made = _expression(structure, leaves)
+        made = text.expression(structure, leaves)
     except RecursionError:
         return None
     if made is None or not 0 < len(leaves) <= MAX_LEAVES:
         return None
-    text = _Text()
     text.lines += [f"{', '.join(leaves)}, = leaves", f"return {made}"]
     found: Build = text.function("leaves")
     return found
@@ -130,6 +130,38 @@ class _Text:
         self.lines.append(f"{', '.join(names)}, = found")
         return True
 
+    def expression(self, structure: Structure, leaves: list[str]) -> str | None:
+        """Return the expression of the value that the next leaves make; None where none is written."""
+        if structure == LEAF:
+            leaves.append(f"x{len(leaves)}")
+            return leaves[-1]
+        if "constant" in structure:
+            return "None" if structure["constant"] is None else None
+        if "optional" in structure:
+            leaves.append(f"x{len(leaves)}")
+            is_there, made_inside = leaves[-1], self.expression(structure["optional"], leaves)
+            return None if made_inside is None else f"({made_inside} if {is_there} else None)"
+        if "many" in structure or "pairs" in structure:
+            return self._whole(structure, leaves)
+        items = _items(structure)
+        if items is None:
+            return None
+        made = {key: self.expression(inner, leaves) for key, inner in items.items()}
+        if None in made.values():
+            return None
+        if "dict" in structure:
+            return "{" + ", ".join(f"{key!r}: {each}" for key, each in made.items()) + "}"
+        inside = ", ".join(map(str, made.values()))
+        return f"[{inside}]" if "list" in structure else f"({inside}{',' if len(made) == 1 else ''})"
+
+    def _whole(self, structure: Structure, leaves: list[str]) -> str:
+        """Return the expression of a list or dict of which the next leaves are the columns."""
+        function, n = self.name(), n_leaves(structure)
+        self.known[function] = partial(value_of, kind=structure)
+        columns = [f"x{len(leaves) + i}" for i in range(n)]
+        leaves += columns
+        return f"{function}([{', '.join(columns)}])"
+
     def _check(self, place: str, constant: Any) -> bool:
         """Write that an argument is what the program was compiled for, unless that is no plain number or
         text."""
@@ -168,25 +200,3 @@ def _items(structure: Structure) -> dict[Any, Structure] | None:
         return {to_key(key): inner for key, inner in structure["dict"].items()}
     inner = structure.get("list", structure.get("tuple"))
     return None if inner is None else dict(enumerate(inner))
-
-
-def _expression(structure: Structure, leaves: list[str]) -> str | None:
-    if structure == LEAF:
-        leaves.append(f"x{len(leaves)}")
-        return leaves[-1]
-    if "constant" in structure:
-        return "None" if structure["constant"] is None else None
-    if "optional" in structure:
-        leaves.append(f"x{len(leaves)}")
-        is_there, made_inside = leaves[-1], _expression(structure["optional"], leaves)
-        return None if made_inside is None else f"({made_inside} if {is_there} else None)"
-    items = _items(structure)
-    if items is None:
-        return None
-    made = {key: _expression(inner, leaves) for key, inner in items.items()}
-    if None in made.values():
-        return None
-    if "dict" in structure:
-        return "{" + ", ".join(f"{key!r}: {each}" for key, each in made.items()) + "}"
-    inside = ", ".join(map(str, made.values()))
-    return f"[{inside}]" if "list" in structure else f"({inside}{',' if len(made) == 1 else ''})"

@@ -159,6 +159,35 @@ def test_lengths_keys_and_strings_share_a_program(warnings: Any) -> None:
     assert not warnings()
 
 
+def test_containers_in_containers_share_a_program(warnings: Any) -> None:
+    class Losses(nn.Module):
+        def forward(
+            self, state: tuple[list[Tensor], Tensor], targets: list[dict[str, Tensor]]
+        ) -> tuple[Tensor, list[dict[str, Tensor]]]:
+            parts, total = state
+            for part in parts:
+                total = total + part
+            found: list[dict[str, Tensor]] = []
+            for target in targets:
+                total = total + target["boxes"].sum() * target["labels"].sum()
+                found.append({"boxes": target["boxes"] * 2, "labels": target["labels"] + 1})
+            return total, found
+
+    program = torch.jit.script(Losses().eval())
+    model = shapevm.accelerate(program, strategy="generic")
+    with torch.no_grad():
+        for n in range(1, MAX_VERSIONS + 4):
+            targets = [{"boxes": torch.randn(i, 4), "labels": torch.arange(i)} for i in range(n)]
+            args = (([torch.randn(2) for _ in range(n)], torch.zeros(2)), targets)
+            (total, found), (wanted, others) = model(*args), program(*args)
+            assert_close(total, wanted)
+            assert len(found) == len(others) == n
+            for one, other in zip(found, others, strict=True):
+                assert_close(one, other)
+        assert n_programs(model) == 1
+    assert not warnings()
+
+
 def test_lengths_that_a_program_keeps(warnings: Any) -> None:
     class Filled(nn.Module):
         def forward(self, x: Tensor, sizes: list[int]) -> Tensor:

@@ -160,3 +160,26 @@ def test_optional_columns():
     for value in (None, {}, {"a": 1}):
         assert run((value,)) == flatten_call((value,), {}, signature)
     assert run((None,)) == [False, [], []] and run(([],)) is None
+
+
+IDS = {"many": {"record": {"ids": {"many": "int"}, "name": "str"}}}
+PAIRS = {"pairs": ["str", {"many": {"optional": "int"}}]}
+
+
+@pytest.mark.parametrize(
+    ("structure", "value", "other"),
+    [
+        (
+            {"tuple": [IDS, LEAF]},
+            ([{"ids": [1], "name": "a"}, {"ids": [], "name": ""}], 7),
+            ([{"ids": []}], 7),
+        ),
+        ({"dict": {"a": PAIRS, "b": {"tuple": [PAIRS]}}}, {"a": {"k": [1, None]}, "b": ({},)}, {"a": {}}),
+        ({"list": [LEAF, {"many": {"pairs": ["int", "str"]}}]}, [3, [{1: "x"}, {}]], [3, [{"x": 1}]]),
+    ],
+)
+def test_columns_in_containers(structure, value, other):
+    signature = {"positional": ["x"], "parameters": {"x": structure}}
+    leaves = flattener(signature)((value,))
+    assert leaves == flatten_call((value,), {}, signature) and flattener(signature)((other,)) is None
+    assert builder(structure)(leaves) == unflatten(leaves, structure) == value
