@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import sympy
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..ir.dims import DimExpr, format_dim
@@ -73,7 +74,8 @@ class FxImporter(Importer):
 
     def is_own(self, node: torch.fx.Node) -> bool:
         """Return True for operators that the importer does itself."""
-        return is_item(node) or is_check(node) or is_control(node) or overload_of(node) == _PART
+        is_python = is_item(node) or is_check(node) or is_control(node)
+        return is_python or overload_of(node) == _PART or is_constant(node)
 
     def import_nodes(self, module: torch.fx.GraphModule) -> None:
         """Append what the nodes of `module` do. Its placeholders have their values already."""
@@ -166,9 +168,8 @@ class FxImporter(Importer):
             return self.values[node_argument(node)][node.args[1]]
         if not is_operator(node):
             return self._import_python(node)
-        if overload_of(node) == _PART:
-            (whole, name), part = self.values[node_argument(node)], str(node.args[1])
-            return self.add_parameter(getattr(whole, part), f"{name}.{part}")
+        if overload_of(node) == _PART or is_constant(node):
+            return self._import_constant(node)
         if is_item(node):
             return self._import_item(node)
         if is_check(node):
@@ -201,6 +202,14 @@ class FxImporter(Importer):
         self._name_sizes(result, found)
         self._check(node, result, found)
         return result
+
+    def _import_constant(self, node: torch.fx.Node) -> Any:
+        """Append a part of a parameter, or the tensor that an operator of numbers alone makes."""
+        if is_constant(node):
+            self.builder.source = source_of(node)
+            return self.constant(*array_of(computed(node)), "")
+        (whole, name), part = self.values[node_argument(node)], str(node.args[1])
+        return self.add_parameter(getattr(whole, part), f"{name}.{part}")
 
     def _name_sizes(self, result: Any, found: Any) -> None:
         """Sizes that tracing left open and that are known here become what they are here."""
@@ -478,6 +487,27 @@ def source_of(node: torch.fx.Node) -> str:
         if line.startswith('File "') and not is_ours:
             source = f"{path.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
     return source
+
+
+#: Operators that make a tensor of numbers, which PyTorch computes while a program is compiled.
+_CONSTANTS = tuple(
+    f"aten::{name}" for name in (
+        "hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window", "fft_fftfreq",
+        "fft_rfftfreq",
+    )
+)  # fmt: skip
+
+
+def is_constant(node: torch.fx.Node) -> bool:
+    """Return True for a window of a signal, or its frequencies, whose length is known."""
+    is_one = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _CONSTANTS
+    return is_one and not node.all_input_nodes
+
+
+def computed(node: torch.fx.Node) -> torch.Tensor:
+    """Return what an operator that takes no tensor gives."""
+    with unset_fake_temporarily():
+        return cast(torch._ops.OpOverload, node.target)(*node.args, **{**node.kwargs, "device": "cpu"})
 
 
 def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:

@@ -355,7 +355,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.new_ones.default",), new_ones),
     Composite(("aten.arange.default",), arange),
     Composite(("aten.arange.start", "aten.arange.start_step"), arange_step),
-    Composite(("aten.scalar_tensor.default",), scalar_tensor),
+    Composite(("aten.scalar_tensor.default", "prims.scalar_tensor.default"), scalar_tensor),
     Composite(("aten.to.dtype", "prims.convert_element_type.default"), to_dtype),
     Composite(("aten._to_copy.default", "aten.to.dtype_layout"), to_copy),
     Composite(("aten.to.device",), to_device),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import UnsupportedOp
+from ..ir.dims import DimExpr, simplify
 from ..ir.graph import Builder, Value
 from . import build as B
 from .declare import Composite
@@ -30,14 +30,24 @@ def cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None = N
 def pdist(b: Builder, x: Value, p: float = 2) -> Value:
     """The distance of every pair of rows, each pair once."""
     (n, _) = B.shape_of(x)
-    if not isinstance(n, int):
-        raise UnsupportedOp("pdist: the number of rows depends on the input; use torch.cdist instead")
-    first, second = np.triu_indices(n, 1)
-    one, other = (
-        b.one("gather", x, b.constant(places.astype(np.int64), "i64", ""), axis=0)
-        for places in (first, second)
-    )
+    first, second = _pairs(b, n)
+    one, other = (b.one("gather", x, places, axis=0) for places in (first, second))
     return _norm_of_difference(b, one, other, p)
+
+
+def _pairs(b: Builder, n: DimExpr) -> tuple[Value, Value]:
+    """Return the first and the second of every pair of `n` rows, by the first one."""
+    if isinstance(n, int):
+        first, second = (b.constant(rows.astype(np.int64), "i64", "") for rows in np.triu_indices(n, 1))
+        return first, second
+    rows, pairs = B.iota(b, n), B.iota(b, B.divide(simplify(n * (n - 1)), 2))
+    after = B.pointwise(b, "sub", simplify(2 * n - 1), rows)
+    begun = B.pointwise(b, "shr", B.pointwise(b, "mul", rows, after), 1)  # by pairs with rows before
+    lines = [B.reshape(b, line, [1, B.shape_of(line)[0]]) for line in (begun, pairs)]
+    found = B.reshape(b, b.one("search", *lines, right=True), B.shape_of(pairs))
+    first = B.pointwise(b, "sub", found, 1)
+    steps = B.pointwise(b, "sub", pairs, b.one("gather", begun, first, axis=0))
+    return first, B.pointwise(b, "add", B.pointwise(b, "add", steps, first), 1)
 
 
 OPS: tuple[Any, ...] = ()

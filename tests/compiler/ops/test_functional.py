@@ -336,8 +336,25 @@ VECTORS: list[Case] = [
     (
         "pdist",
         lambda x: tuple(F.pdist(x, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
-        (((5, 6), f32),),
-        ONCE,
+        ((("n", 6), f32),),
+        EMPTY,
+    ),
+    (
+        "windows of signals",
+        lambda x: tuple(
+            x[:, :1] * window(5)
+            for window in (
+                torch.hann_window,
+                torch.hamming_window,
+                torch.bartlett_window,
+                torch.blackman_window,
+                torch.kaiser_window,
+                torch.fft.fftfreq,
+                torch.fft.rfftfreq,
+            )
+        ),
+        ((("n", 6), f32),),
+        EMPTY,
     ),
     (
         "similarity",
