@@ -27,10 +27,12 @@ from .spec import Body, Dim, Index, Instr, KernelSpec, Size
 
 @dataclass(frozen=True)
 class Number:
-    """An int of the program at one value of its symbols; `varies`: with the symbol under test."""
+    """An int of the program at one value of its symbols; `varies`: with the symbol under test. `fixed`: a
+    factor of it that does not."""
 
     value: int
     varies: bool = False
+    fixed: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,15 @@ def merged(a: Layout, b: Layout, batch: int) -> Layout:
     if isinstance(a, Alike) and isinstance(b, Rows):
         return b if _within(Alike(b.inner, batch), a) else Mixed.by(REGROUPED)
     return Mixed.by(NUMBERED if Positions in (type(a), type(b)) else REGROUPED)
+
+
+def keeps_rows(layout: Layout, begin: Number, batch: int) -> bool:
+    """Whether a tensor's elements from `begin` on, in memory, are laid out as the whole: they begin with a
+    first row, and the number of rows does not tell with which."""
+    if isinstance(layout, Shared | Mixed):
+        return not begin.varies
+    period = layout.inner * (layout.count if isinstance(layout, Alike) else batch)
+    return begin.value % period == 0 and begin.value in (0, batch * begin.fixed)
 
 
 def _within(part: Alike, whole: Alike) -> bool:

@@ -220,6 +220,8 @@ OPS: Final[tuple[Op, ...]] = (
     _op("distinct", "d=bool a:list", "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal", "may_fail"),
     # Functions of strings
     _op("text", "d=any function:string_function args:any*", "R[d] = function of strings(R[args...])", "may_fail"),
+    # Parts of tensors
+    _op("part", "d=tensor a:tensor begin:int sizes:int*", "R[d] = the elements of R[a] from R[begin] on, in row-major order, as many as sizes R[sizes...] have: the same memory, which is not written through R[d]", "may_fail"),
 )
 # fmt: on
 

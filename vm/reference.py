@@ -386,6 +386,15 @@ class Reference:
             raise ShapeError(f"view: sizes {list(sizes)} have not the {a.size} elements of {list(a.shape)}")
         r[i["d"]] = a.reshape(sizes)
 
+    def op_part(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
+        """Some elements, where they lie."""
+        a, begin, sizes = r[i["a"]], r[i["begin"]], self._sizes(r, i)
+        n = n_elements(sizes)
+        if not 0 <= begin <= a.size - n:
+            raise IndexOutOfRange(f"part: {n} elements from {begin} on; the tensor has {a.size}")
+        r[i["d"]] = a.reshape(-1)[begin : begin + n].reshape(sizes)
+        r[i["d"]].flags.writeable = False
+
     def op_dim(self, r: list[Any], i: Instruction, frame: _Frame) -> None:
         """A tensor's size along an axis."""
         a, axis = r[i["a"]], i["axis"]

@@ -297,6 +297,11 @@ class FunctionEmitter:
         a = self.register(node.arg(0))
         self.values[node.result] = self.code.result("view", a=a, sizes=self.shape(node.result))
 
+    def part(self, node: Node) -> None:
+        """Some elements where they lie, under sizes of their own."""
+        a, begin = self.register(node.arg(0)), self.size(node.attrs["begin"])
+        self.values[node.result] = self.code.result("part", a=a, begin=begin, sizes=self.shape(node.result))
+
     def free(self, node: Node) -> None:
         """Give storage back."""
         self.code.op("free", values=tuple(self.register(value) for value in node.args if value is not None))
@@ -472,6 +477,7 @@ _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
     "get": FunctionEmitter.get,
     "guard": FunctionEmitter.guard,
     "item": FunctionEmitter.item,
+    "part": FunctionEmitter.part,
     **dict.fromkeys(_INSTRUCTIONS, FunctionEmitter.simple),
 }
 

@@ -50,7 +50,7 @@ class _Memory:
         return frozenset(found)
 
     def _is_shared(self, value: Value) -> bool:
-        return value in self.inputs or value.node is None or value.node.op in ("constant", "get")
+        return value in self.inputs or value.node is None or value.node.op in ("constant", "get", "part")
 
     def _sources(self, value: Value) -> list[Value]:
         """Return the values one of which `value` is, or is a view of; none if its memory is its own."""

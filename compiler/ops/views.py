@@ -76,6 +76,22 @@ def _slice(args: Sequence[Any], attrs: Attrs) -> Any:
     return x[tuple(chosen)]
 
 
+def _infer_part(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("part", types, 1)
+    begin, n, size = attrs["begin"], product(attrs["shape"]), product(x.shape)
+    if all(isinstance(d, int) for d in (begin, n, size)) and not 0 <= begin <= size - n:
+        raise ShapeError(f"part: {n} elements from {begin} on are not in a tensor of {size}")
+    return (TensorType(x.dtype, tuple(attrs["shape"])),)
+
+
+def _part(args: Sequence[Any], attrs: Attrs) -> Any:
+    (x,) = args
+    begin, n = attrs["begin"], product(attrs["shape"])
+    if not 0 <= begin <= x.size - n:
+        raise ShapeError(f"part: {n} elements from {begin} on are not in a tensor of {x.size}")
+    return x.reshape(-1)[begin : begin + n].reshape(attrs["shape"])
+
+
 def _example(x: str, **attrs: Any) -> Sample:
     return Sample((x,), attrs)
 
@@ -100,6 +116,25 @@ OPS: tuple[Op, ...] = (
             (
                 _example("f32[2, 3]", shape=(7,)),
                 "reshape: [2, 3] has 6 elements and [7] has 7; they must be as many",
+            ),
+        ),
+    ),
+    Op(
+        "part",
+        "value",
+        "part(Tensor x; begin, shape) -> Tensor",
+        "The elements of x from `begin` on, in row-major order, where they lie, under another shape.",
+        _infer_part,
+        _part,
+        samples=(
+            _example("f32[4, s0]", begin=2 * _S0, shape=(_S0,)),
+            _example("i64[s0, 3]", begin=3, shape=(1, 3)),
+            _example("f32[0, s0]", begin=0, shape=(0,)),
+        ),
+        errors=(
+            (
+                _example("f32[2, 3]", begin=4, shape=(3,)),
+                "part: 3 elements from 4 on are not in a tensor of 6",
             ),
         ),
     ),

@@ -25,6 +25,7 @@ from .place_memory import place_memory
 from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
 from .read_elements import read_elements
+from .read_parts import read_parts
 from .read_planes import read_planes
 from .round_products import round_products
 from .simplify_convs import simplify_convs
@@ -48,6 +49,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (sum_products, "core"),  # weights are constants as products read them: what is left is given by the call
     (cse, "core"),  # folded: equal constants are equal nodes
     (read_elements, "core"),  # equal views are one: what has no other user is dead
+    (read_parts, "core"),  # elements that are read alone need no part
     (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
     (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
     (fuse, "core"),  # live canonical ops; what is fused is what is needed

@@ -9,11 +9,9 @@ from __future__ import annotations
 from ...jit.spec import Index
 from ..ir.graph import Block, Builder, Graph, Node, Value
 from ..lower.access import shape_of, through_view
-from ..ops import OPS
 from ..ops import build as B
+from .memory import is_in_memory
 from .rewrite import rewrite
-
-_KINDS = ("value", "control")  # of operators whose results are in memory
 
 
 def read_elements(graph: Graph) -> None:
@@ -37,8 +35,6 @@ def _read(b: Builder, node: Node, blocks: dict[Node, Block]) -> Value | None:
         if found is None:
             return None
         x, access = x.node.arg(0), found
-    is_there = x.node is None or x.node.op == "constant" or OPS[x.node.op].kind in _KINDS
-    is_older = x.node is not None and blocks[x.node] is not blocks[node]
-    if x is node.arg(0) or not (is_there or is_older):
+    if x is node.arg(0) or not is_in_memory(x, node, blocks):
         return None
     return b.one("item", x, **node.attrs, at=tuple(index.offset for index in access))

@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0xb81e36496c77d569)
+#define SVM_ISA_HASH UINT64_C(0xc01d57b17f139096)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -72,9 +72,10 @@
   X(50, CALL_DPS, "call_dps", "name:n outputs:S args:S", 20, "host function \"name\" writes the tensors R[outputs...] (of allocs), given R[args...]") \
   X(51, EXPECT_ITEMS, "expect_items", "a:s tag:i dtype:t rank:i what:n", 4, "if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input \"what\" and the element") \
   X(52, DISTINCT, "distinct", "d:d a:s", 4, "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal") \
-  X(53, TEXT, "text", "d:d function:x args:S", 4, "R[d] = function of strings(R[args...])")
+  X(53, TEXT, "text", "d:d function:x args:S", 4, "R[d] = function of strings(R[args...])") \
+  X(54, PART, "part", "d:d a:s begin:s sizes:S", 4, "R[d] = the elements of R[a] from R[begin] on, in row-major order, as many as sizes R[sizes...] have: the same memory, which is not written through R[d]")
 
-#define SVM_N_OPCODES 54
+#define SVM_N_OPCODES 55
 #define SVM_MAX_OPERANDS 5
 
 enum {
@@ -132,6 +133,7 @@ enum {
   SVM_OP_EXPECT_ITEMS = 51,
   SVM_OP_DISTINCT = 52,
   SVM_OP_TEXT = 53,
+  SVM_OP_PART = 54,
 };
 
 /* code, name, "a digit for each argument: its tag" */

@@ -74,7 +74,8 @@ int32_t extern_packed(call *c, value *r, const uint32_t *pc) {
 /* The one register that holds an output is the only user of its memory: no input, constant, argument or other
  * output changes with it. */
 static int32_t check_output(const extern_slot *slot, const tensor *t, int32_t i, svm_error *error) {
-  if (t->memory->origin == SVM_ORIGIN_NEW && t->base.refs == 1 && t->memory->refs == 1) return SVM_OK;
+  const storage *s = t->memory;
+  if (s->origin == SVM_ORIGIN_NEW && !s->whole && t->base.refs == 1 && s->refs == 1) return SVM_OK;
   return status_fail(
       error, SVM_ERROR_EXTERN,
       "host function \"%.100s\": output %d shares its memory with another value; give it an alloc "

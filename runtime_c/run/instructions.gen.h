@@ -323,6 +323,14 @@
 #define SVM_AT_TEXT_ARGS(pc) (3)
 #define SVM_FITS_TEXT(r, pc) (1)
 
+#define SVM_WORDS_PART(pc) (SVM_BEHIND(pc, 4))
+#define SVM_AT_PART_D(pc) (1)
+#define SVM_AT_PART_A(pc) (2)
+#define SVM_AT_PART_BEGIN(pc) (3)
+#define SVM_AT_PART_SIZES(pc) (4)
+#define SVM_FITS_PART(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_TENSOR && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
+#define SVM_FITS_PART_SIZES(tag) ((tag) == SVM_TAG_INT)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -466,6 +474,10 @@
   X(DISTINCT, 's', "a", 1u << SVM_TAG_LIST, 0, "a list") \
   X(TEXT, 'd', "d", 0, 0, "") \
   X(TEXT, 'x', "function", 0, 0, "") \
-  X(TEXT, 'S', "args", 0, 0, "")
+  X(TEXT, 'S', "args", 0, 0, "") \
+  X(PART, 'd', "d", 0, 0, "") \
+  X(PART, 's', "a", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
+  X(PART, 's', "begin", 1u << SVM_TAG_INT, 0, "an int") \
+  X(PART, 'S', "sizes", 1u << SVM_TAG_INT, 0, "an int")
 
 #endif

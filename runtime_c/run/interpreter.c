@@ -427,6 +427,14 @@ op_VIEW:
     SET(1, made);
     NEXT_OF(VIEW);
   }
+op_PART:
+  {
+    CHECK(PART);
+    value made;
+    TRY(tensor_part(c, r, pc, &made));
+    SET(1, made);
+    NEXT_OF(PART);
+  }
 op_DIM:
   {
     CHECK(DIM);

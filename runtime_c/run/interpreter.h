@@ -15,6 +15,9 @@ int32_t tensor_alloc(call *c, const value *r, const uint32_t *pc, value *out);
 /* `view`: other sizes over the same storage. */
 int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out);
 
+/* `part`: some elements, where they lie. */
+int32_t tensor_part(call *c, const value *r, const uint32_t *pc, value *out);
+
 int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error);
 int32_t tensor_expect(call *c, const value *r, const uint32_t *pc);
 

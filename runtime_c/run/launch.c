@@ -45,7 +45,7 @@ int32_t launch_check(svm_program *p, int32_t index, const int64_t *dims, const v
     value v = registers[buffers[i]];
     int fits = v.tag == SVM_TAG_TENSOR && v.tensor->dtype == b->dtype &&
                v.tensor->n_elements == (*out)->n_elements[i] &&
-               (!b->is_output || v.tensor->memory->origin == SVM_ORIGIN_NEW || v.tensor->memory->is_written);
+               (!b->is_output || storage_is_writable(v.tensor->memory));
     if (!fits) return fail_buffer(k, i, *out, v, error);
   }
   return SVM_OK;

@@ -202,11 +202,12 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
 
 /* Traces and plans ----------------------------------------------------------------------------- */
 
-/* Where a buffer of a step is: bases[base] + offset. */
+/* Where a buffer of a step is: bases[base] + offset. `storage`: while it is traced, the number of new
+ * storage, in which it is at `offset`. */
 typedef struct buffer_ref {
   int64_t offset;
   int32_t base;
-  int32_t reserved;
+  int32_t storage;
 } buffer_ref;
 
 enum { BASE_ARENA = 0, BASE_ABSOLUTE = 1, BASE_INPUTS = 2 }; /* then one per input, then one per new output */

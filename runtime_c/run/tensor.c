@@ -61,6 +61,23 @@ int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out) {
   return tensor_make(&c->budget, a->dtype, (int32_t)pc[at], sizes, a->memory, out, c->error);
 }
 
+int32_t tensor_part(call *c, const value *r, const uint32_t *pc, value *out) {
+  int64_t sizes[SVM_LIMIT_RANK], n, begin = r[pc[SVM_AT_PART_BEGIN(pc)]].integer;
+  uint32_t at = SVM_AT_PART_SIZES(pc);
+  const tensor *a = r[pc[SVM_AT_PART_A(pc)]].tensor;
+  if (read_sizes("part", r, pc, at, sizes, &n, c->error)) return c->error->code;
+  if (begin < 0 || begin > a->n_elements - n) {
+    return status_fail(c->error, SVM_ERROR_INDEX,
+                       "part: %" PRId64 " elements from %" PRId64 " on; the tensor has %" PRId64, n, begin,
+                       a->n_elements);
+  }
+  if (!c->recorder) storage_clear(a->memory);
+  int64_t bytes = DTYPE_BYTES[a->dtype];
+  storage *memory = storage_part(&c->budget, a->memory, begin * bytes, n * bytes, c->error);
+  if (!memory) return c->error->code;
+  return tensor_make(&c->budget, a->dtype, (int32_t)pc[at], sizes, memory, out, c->error);
+}
+
 int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error) {
   if (axis >= a->rank)
     return status_fail(error, SVM_ERROR_INDEX, "dim: axis %d of a tensor of rank %d", axis, a->rank);

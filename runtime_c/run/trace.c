@@ -57,6 +57,7 @@ storage *record_scalar(call *c, int64_t n_bytes, int64_t bytes) {
 }
 
 int32_t record_look(call *c, const storage *s) {
+  if (s->whole) s = s->whole;
   int is_key = s->origin == SVM_ORIGIN_INPUT && !s->is_written && is_in_key(c->contract, s->origin_index);
   if (is_key || s->origin == SVM_ORIGIN_CONSTANT) return SVM_OK;
   return record_give_up(c);
@@ -67,8 +68,13 @@ int32_t record_give_up(call *c) {
   return status_fail(c->error, SVM_ERROR_LIMIT, "trace: the call depends on what only its launches give");
 }
 
-/* Traced storage keeps its number until the arena is planned: base BASE_ARENA, offset = number. */
+/* Traced storage keeps its number until the arena is planned. */
 static buffer_ref reference(recorder *r, const storage *s, int is_output) {
+  if (s->whole) {
+    buffer_ref found = reference(r, s->whole, is_output);
+    found.offset += (int64_t)((uintptr_t)s->data - (uintptr_t)s->whole->data);
+    return found;
+  }
   if (s->origin == SVM_ORIGIN_INPUT) return (buffer_ref){0, BASE_INPUTS + s->origin_index, 0};
   if (s->origin == SVM_ORIGIN_CONSTANT) return (buffer_ref){(int64_t)(intptr_t)s->data, BASE_ABSOLUTE, 0};
   arena_buffer *b = &r->storages[s->origin_index];
@@ -77,7 +83,7 @@ static buffer_ref reference(recorder *r, const storage *s, int is_output) {
     b->first = is_output ? (int32_t)r->n_steps : 0; /* zeros from the beginning */
   }
   b->last = (int32_t)r->n_steps;
-  return (buffer_ref){s->origin_index, BASE_ARENA, 0};
+  return (buffer_ref){0, BASE_ARENA, s->origin_index};
 }
 
 int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers,
@@ -115,6 +121,7 @@ static int32_t find_outputs(call *c, plan *made, value v, int32_t *leaf) {
   recorder *r = c->recorder;
   if (v.tag == SVM_TAG_TENSOR) {
     storage *s = v.tensor->memory;
+    if (s->whole) return record_give_up(c); /* a result that is a part is copied */
     if (s->origin == SVM_ORIGIN_NEW && r->output_of[s->origin_index] < 0) {
       plan_output *outputs = realloc(made->outputs, ((size_t)made->n_outputs + 1) * sizeof *outputs);
       if (!outputs) return fail_memory(c);
@@ -163,7 +170,7 @@ static int32_t find_fills(call *c, plan *made) {
   for (int64_t i = 0; i < r->n_storages; i++) {
     if (r->storages[i].is_read_first)
       made->fills[made->n_fills++] =
-          (fill){{i, BASE_ARENA, 0}, r->storages[i].n_bytes, r->storages[i].first_bytes};
+          (fill){{0, BASE_ARENA, (int32_t)i}, r->storages[i].n_bytes, r->storages[i].first_bytes};
   }
   return SVM_OK;
 }
@@ -180,9 +187,9 @@ static void renumber(plan *made, const recorder *r) {
 
 static void resolve_ref(const contract *k, const recorder *r, buffer_ref *ref) {
   if (ref->base != BASE_ARENA) return;
-  int32_t output = r->output_of[ref->offset];
-  *ref = output < 0 ? (buffer_ref){r->storages[ref->offset].offset, BASE_ARENA, 0}
-                    : (buffer_ref){0, BASE_INPUTS + k->n_inputs + output, 0};
+  int32_t output = r->output_of[ref->storage];
+  if (output < 0) ref->offset += r->storages[ref->storage].offset;
+  else ref->base = BASE_INPUTS + k->n_inputs + output;
 }
 
 static void resolve(const contract *k, plan *made, const recorder *r) {

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "run/run.h"
 
-/* Growing tables; the offset of a reference to new storage is the storage's number. */
+/* Growing tables. */
 typedef struct recorder {
   step *steps;
   buffer_ref *refs;

@@ -247,6 +247,15 @@ storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_
   return made;
 }
 
+storage *storage_part(memory_budget *budget, storage *of, int64_t begin, int64_t n_bytes, svm_error *error) {
+  void *data = (void *)((uintptr_t)of->data + (uintptr_t)begin); /* of traced memory the offset alone */
+  storage *made = storage_over(budget, data, n_bytes, SVM_ORIGIN_NEW, -1, error);
+  if (!made) return NULL;
+  made->whole = of->whole ? of->whole : of;
+  if (made->whole->refs >= 0) made->whole->refs++; /* constants are immortal */
+  return made;
+}
+
 void storage_clear(storage *memory) {
   if (!memory->is_unset) return; /* constants are shared: nothing is written there */
   memset(memory->data, 0, (size_t)memory->n_bytes);
@@ -256,6 +265,7 @@ void storage_clear(storage *memory) {
 void storage_release(memory_budget *budget, storage *memory) {
   if (memory->refs < 0 || --memory->refs > 0) return;
   if (memory->release) memory->release(memory->context);
+  if (memory->whole) storage_release(budget, memory->whole); /* which is no part */
   size_t size = memory->is_caller_memory ? sizeof *memory : storage_bytes(memory->n_bytes);
   int is_pooled = budget && !memory->is_caller_memory && pool_put(budget->pool, memory, size);
   if (is_pooled) budget_give_back(budget, (int64_t)size);

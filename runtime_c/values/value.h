@@ -54,6 +54,7 @@ typedef struct storage {
   void *data;
   void (*release)(void *context); /* of a host's memory, NULL for any other */
   void *context;
+  struct storage *whole; /* of which this is a part, that nobody writes to; NULL: of none */
 } storage;
 
 /* A contiguous tensor over all of its storage. */
@@ -130,6 +131,14 @@ storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error);
 storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin,
                       int32_t origin_index, svm_error *error);
 void storage_release(memory_budget *budget, storage *memory);
+
+/* Some bytes of another storage, which it keeps. */
+storage *storage_part(memory_budget *budget, storage *of, int64_t begin, int64_t n_bytes, svm_error *error);
+
+/* Whether kernels may write to it. */
+static inline int storage_is_writable(const storage *memory) {
+  return (memory->origin == SVM_ORIGIN_NEW && !memory->whole) || memory->is_written;
+}
 
 /* Fill memory into which nothing was written yet with zeros. */
 void storage_clear(storage *memory);

@@ -5,9 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
-from ..jit.dependence import Launch, Layout, Mixed, Number, Shared, merged
+from ..jit.dependence import PART, Launch, Layout, Mixed, Number, Shared, keeps_rows, merged
 from ..jit.families.matmul.spec import Matmul
 from ..jit.families.table import family_of
 from ..jit.spec import Body, Index, KernelSpec
@@ -144,7 +145,9 @@ class Rules:
         varies = any(a.varies for a in numbers)
         if i.op.name in _ARITHMETIC:
             value = _ARITHMETIC[i.op.name](*(a.value for a in numbers))
-            return Number(value, varies)
+            is_product = varies and i.op.name == "mul"
+            factors = [a.fixed if a.varies else a.value for a in numbers] if is_product else []
+            return Number(value, varies, prod(factors))
         return Number(self.walk.prime((self.site, i.pc)), varies)
 
     def _do_move(self, i: Instruction, state: State) -> None:
@@ -211,6 +214,14 @@ class Rules:
         storage = (self.site, i.pc)
         state.storages[storage] = layout_of(old, state)
         state.registers[i["d"]] = Tensor(storage, sizes)
+
+    def _do_part(self, i: Instruction, state: State) -> None:
+        layout = layout_of(state.registers.get(i["a"]), state)
+        begin = self._number(state.registers.get(i["begin"]), (i.pc, "begin"))
+        storage = (self.site, i.pc)
+        is_kept = keeps_rows(layout, begin, BATCH)
+        state.storages[storage] = layout if is_kept else self._mixed("part", i, [layout], PART)
+        state.registers[i["d"]] = Tensor(storage, self._sizes(i, state))
 
     def _do_dim(self, i: Instruction, state: State) -> None:
         known = state.registers.get(i["a"])

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
-from shapevm.vm.errors import ArtifactError, Error, TargetError, VerifyError
+from shapevm.vm.errors import ArtifactError, Error, KernelError, TargetError, VerifyError
 from shapevm.vm.load_options import CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
 from shapevm.vm.program import MachineCode, Program, Work
 from shapevm.vm.reference import Reference
 from shapevm.vm.verify import static_flow, verify
 
-from .kernels import add_program, runner
+from .kernels import ADD_ROW, ADD_TEXT, add_program, runner
+from .kernels import with_code as compiled
 from .programs import programs, sample, with_code
 from .test_artifact import HEADER, covered, rehash
 
@@ -136,6 +137,88 @@ constant c0 {dtype}[2, 3] = {values}
 """)
     assert_agree(program, [])
     assert outcome(lambda: Reference(program, runner(program)).call([]))[0] == (error or "ok")
+
+
+@pytest.mark.parametrize(
+    ("begin", "error"),
+    [
+        (0, ""),
+        (4, ""),
+        (5, "IndexOutOfRange"),
+        (-1, "IndexOutOfRange"),
+        (1 << 62, "IndexOutOfRange"),
+        ('"s"', "KindError"),
+    ],
+)
+@pytest.mark.parametrize("of", ["r0", "r5", "r6"])
+def test_parts_are_taken_alike(begin: Any, error: str, of: str) -> None:
+    """Of a constant, of memory to which nothing was written, and of a part; they outlive what they are of."""
+    program = assemble(f"""
+output "y"
+output "z"
+constant c0 i32[8] = [1, 2, 3, 4, 5, 6, 7, 8]
+constant c1 {constant(begin)}
+function "main" (0 params, 2 results)
+  const r0 c0
+  const r1 c1
+  int r2 2
+  int r3 0
+  int r4 6
+  alloc d=r5 dtype=i32 sizes=(r4)
+  part d=r6 a=r0 begin=r2 sizes=(r4)
+  part d=r7 a={of} begin=r1 sizes=({"r2, r2" if of == "r0" else "r2"})
+  free values=({of})
+  item d=r8 a=r7 at=({"r3, r3" if of == "r0" else "r3"})
+  return (r7, r8)
+""")
+    assert_agree(program, [])
+    assert outcome(lambda: Reference(program, runner(program)).call([]))[0] == (error or "ok")
+
+
+@pytest.mark.parametrize("of", ["r0", "r4"])
+def test_parts_are_not_written(of: str) -> None:
+    """Of an input, and of memory that is written otherwise."""
+    other = f"part d=r3 a={of} begin=r5 sizes=(r2)\n  kernel k0 (r2) (r0, r1, r3)"
+    text = ADD_TEXT.replace("alloc r3 f32 (r2)", "int r5 0\n  alloc r4 f32 (r2)")
+    program = compiled(assemble(text.replace("kernel k0 (r2) (r0, r1, r3)", other)))
+    assert_agree(program, [np.ones(3, np.float32)] * 2)
+    with Machine.from_bytes(artifact.to_bytes(program), OPTIONS) as machine, pytest.raises(KernelError):
+        machine.call([np.ones(3, np.float32)] * 2)
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_plans_read_parts(n: int) -> None:
+    """Of an input, of new memory and of a part, by a call that makes a plan and one that replays it."""
+    program = compiled(
+        assemble(f"""
+symbol "n" 1 .. 1000 why "model.py:3"
+input "x": f32[s0]
+input "z": f32[s0]
+output "y"
+output "w"
+kernel k0 {ADD_ROW}
+function "main" (3 params, 2 results)
+  int r3 1
+  sub d=r4 a=r2 b=r3
+  part d=r5 a=r0 begin=r3 sizes=(r4)
+  part d=r6 a=r1 begin=r3 sizes=(r4)
+  alloc r7 f32 (r4)
+  kernel k0 (r4) (r5, r6, r7)
+  sub d=r8 a=r4 b=r3
+  part d=r9 a=r7 begin=r3 sizes=(r8)
+  part d=r6 a=r6 begin=r3 sizes=(r8)
+  free (r7)
+  alloc r10 f32 (r8)
+  kernel k0 (r8) (r9, r6, r10)
+  return (r10, {"r9" if n == 5 else "r10"})
+""")
+    )
+    x, z = np.arange(n, dtype=np.float32), np.full(n, 2.5, np.float32)
+    expected = Reference(program, runner(program)).call([x, z])
+    with Machine.from_bytes(artifact.to_bytes(program), OPTIONS) as machine:
+        for _ in range(3):
+            assert same(machine.call([x, z]), expected)
+        assert machine.stats()["replays"] == (0 if n == 5 else 2)  # a result that is a part is copied
 
 
 def constant(value: Any) -> str:

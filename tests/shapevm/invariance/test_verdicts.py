@@ -189,6 +189,32 @@ def test_branches_on_the_number_of_rows_and_on_their_data_are_named() -> None:
     assert verdict.causes == ["item at model.py:3: reads the data of rows"]
 
 
+@pytest.mark.parametrize(
+    ("begin", "keeps"),
+    [
+        ("int d=r2 value=0", True),
+        ("add d=r2 a=r1 b=r1", False),  # from here on the number of rows may tell which they are
+        ("int d=r2 value=2; mul d=r2 a=r1 b=r2", True),
+        ("int d=r2 value=1; sub d=r2 a=r1 b=r2; mul d=r2 a=r1 b=r2", False),
+        ("mul d=r2 a=r1 b=r1", False),
+        ("int d=r2 value=3", False),
+    ],
+)
+def test_parts_that_begin_with_a_first_row_keep_rows(begin: str, keeps: bool) -> None:
+    text = f"""
+        symbol "n" 1 .. 64
+        input "x": f32[9, s0]
+        output "y"
+        function "main" (2 params, 1 results)
+          line "model.py:3"
+          {begin.replace(";", chr(10))}
+          part d=r3 a=r0 begin=r2 sizes=(r1)
+          return values=(r3)
+    """
+    (verdict,) = verdicts(assemble(text), "n")
+    assert verdict.causes == ([] if keeps else ["part at model.py:3: takes some of the rows"])
+
+
 def test_what_pytorch_runs_is_taken_to_mix_rows() -> None:
     text = """
         symbol "n" 1 .. 64

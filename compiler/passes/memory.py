@@ -1,0 +1,15 @@
+"""Which values are in memory before kernels are chosen."""
+
+from __future__ import annotations
+
+from ..ir.graph import Block, Node, Value
+from ..ops import OPS
+
+
+def is_in_memory(value: Value, reader: Node, blocks: dict[Node, Block]) -> bool:
+    """Whether `value` is in memory where `reader` is: inputs, constants, what a loop carries or a list holds,
+    and what another block computed. `blocks`: the block of each node."""
+    node = value.node
+    if node is None or node.op == "constant":
+        return True
+    return OPS[node.op].kind in ("value", "control") or blocks.get(node) is not blocks[reader]
