@@ -402,3 +402,13 @@ def one_list_either_way(a: Tensor) -> tuple[list[int], list[int]]:
         y = x
     y.append(5)
     return x, y
+
+
+@program((x(3),), (x(1),), (x(5),))
+def changed_by_way_of_a_copy(a: Tensor) -> list[list[int]]:
+    rows: list[list[int]] = []
+    for i in range(a.size(0)):
+        rows.append([i])
+    again = rows.copy()
+    again[0].append(9)
+    return rows

@@ -19,7 +19,7 @@ def changed_in_a_copy(a: Tensor) -> list[list[int]]:
         rows.append([i])
     again = rows.copy()
     again[0].append(9)
-    return rows
+    return again
 
 
 def copied_then_changed(a: Tensor) -> list[list[int]]:
