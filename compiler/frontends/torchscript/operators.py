@@ -582,6 +582,13 @@ def run(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: di
         ) from None
 
 
+#: Operators that take or give complex numbers.
+_COMPLEX = (
+    "stft", "istft", "view_as_complex", "view_as_real", "complex", "polar",
+    *(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")),
+)  # fmt: skip
+
+
 def _converted_by_table(
     importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
@@ -589,6 +596,11 @@ def _converted_by_table(
     if own is not None:
         return own(importer.builder, *args, **kwargs)
     if find_converter(overload) is None:
+        if overload.split(".")[1] in _COMPLEX:
+            raise UnsupportedOp(
+                f"{overload} computes with complex numbers, which a TorchScript program cannot; compile the "
+                "module that it was scripted from, where PyTorch's kernel is called"
+            )
         if can_decompose(overload, args):
             return decomposed(importer, overload, args, kwargs)
         importer.require([(overload, importer.builder.source)])

@@ -167,6 +167,14 @@ def test_a_looked_up_tensor_that_is_changed_in_place_is_not_read_from_the_dict()
         shapevm.compile(torch.jit.script(changed), args=(torch.ones(3),))
 
 
+def test_complex_numbers_are_refused() -> None:
+    def spectrum(a: torch.Tensor) -> torch.Tensor:
+        return torch.fft.rfft(a).abs()
+
+    with pytest.raises(shapevm.UnsupportedOp, match="fft_rfft.default computes with complex numbers"):
+        shapevm.compile(torch.jit.script(spectrum), args=(torch.ones(8),))
+
+
 def test_a_string_with_a_tensor_in_it_is_no_output() -> None:
     def shown(a: torch.Tensor) -> str:
         return f"a is {a}"
