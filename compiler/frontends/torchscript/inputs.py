@@ -194,17 +194,20 @@ class Inputs:
         return columns.structure_of(type_), made
 
     def _why_of_this_length(self, path: str, x: list[Any], type_: Any) -> str:
-        """Return why a list of tensors has as many as the example; "" for another list."""
-        kind = type_.getElementType().kind() if type_ is not None and type_.kind() == "ListType" else ""
-        if path not in self._varying or kind != "TensorType":
+        """Return why a list with tensors has as many elements as the example; "" for another list."""
+        inner = type_.getElementType() if type_ is not None and type_.kind() == "ListType" else None
+        if path not in self._varying or inner is None or "Tensor" not in inner.annotation_str:
             return ""
         if not x:
             return "the example is an empty list, which tells no dtype and rank; compile with a tensor in it"
-        types = dict.fromkeys(f"{dtype_name(item.dtype)} and rank {item.ndim}" for item in x)
+        tensors = [item for item in x if isinstance(item, torch.Tensor)]
+        types = dict.fromkeys(f"{dtype_name(item.dtype)} and rank {item.ndim}" for item in tensors)
         if len(types) > 1:
             shown = ", ".join(types)
             return f"its tensors in the example are of {shown}; of one dtype and rank it has any length"
-        if path in self.importer.assumptions.fixed:
+        if columns.type_of(type_, [x]) is None:
+            return "the example does not tell one dtype and rank for each place of a tensor in its elements"
+        if path.partition(".")[0] in self.importer.assumptions.fixed:
             return "the program changes its tensors in place, or an operator takes them all as arguments"
         return "dynamic_shapes says different things of sizes of its tensors"
 

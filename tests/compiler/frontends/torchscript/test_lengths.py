@@ -73,6 +73,24 @@ def test_a_list_of_the_examples_length_says_why(ts: list[torch.Tensor], why: str
         exe(torch.ones(2), [torch.ones(2)], [1])
 
 
+def test_a_list_of_tuples_of_several_ranks_says_why() -> None:
+    def total(pairs: list[tuple[torch.Tensor, int]]) -> float:
+        found = 0.0
+        for t, n in pairs:
+            found += float(t.sum()) * n
+        return found
+
+    example = ([(torch.ones(2), 1), (torch.ones(2, 2), 2)],)
+    why = (
+        r"pairs is a list of 1; it must be a list of 2, because the example does not tell one dtype and rank"
+    )
+    with (
+        shapevm.compile(torch.jit.script(total), example, strategy="generic") as exe,
+        pytest.raises(shapevm.ArgumentError, match=why),
+    ):
+        exe(example[0][:1])
+
+
 def test_a_list_whose_tensors_change_and_move_says_why() -> None:
     def changed(a: torch.Tensor, ts: list[torch.Tensor], ks: list[int]) -> torch.Tensor:
         for t in ts:
