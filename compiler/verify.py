@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import sympy
 
 from ..jit.spec import Dim, KernelSpec
-from ..vm.data_class import dataclass
 from .ir.aliases import fresh_results
 from .ir.dims import DimExpr, format_dim, product, simplify
 from .ir.errors import Error, VerifyError

@@ -11,12 +11,12 @@ import os
 import pickle
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
-from ..vm.data_class import dataclass
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import math
 import types
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..vm.data_class import dataclass
 from ..vm.errors import ArtifactError
 
 INT64 = range(-(1 << 63), 1 << 63)

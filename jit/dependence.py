@@ -16,12 +16,11 @@ Everything errs towards Mixed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
 
-from ..vm.data_class import dataclass
 from .spec import Body, Dim, Index, Instr, KernelSpec, Size
 
 

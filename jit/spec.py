@@ -17,10 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic
 
-from ..vm.data_class import dataclass
 from ..vm.program import Buffer, Dim, Size, Term, Terms, Unknown
 from .decode import Part
 

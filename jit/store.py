@@ -11,11 +11,10 @@ import ctypes
 import hashlib
 from collections import deque
 from contextlib import nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..vm.data_class import dataclass
 from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.objects import parse_object, serialise_object

@@ -24,10 +24,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from ..vm.data_class import dataclass
 from .decode import flat_fields, flat_values, from_flat
 from .families.concat.spec import Concat, Piece
 from .families.conv.spec import Window

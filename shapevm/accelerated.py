@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,6 @@ from . import compile as compile_model
 from .compiler.frontends.kinds import is_script
 from .dynamo import MAX_CHANGES, REFUSALS, backend
 from .limits import check_strategy
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, DtypeError, Error, KindError, ShapeError
 from .vm.fork_lock import ForkLock
 from .vm.isa import article

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy as np
 from .buckets import Cell, add_keys, keys_of
 from .cost_model import BUCKET, EXACT, GENERIC, KernelModel, models_of
 from .profiles import Profile, Sizes, check_program
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 from .vm.objects import serialise_object
 from .vm.program import KernelKey, Program, SizeRange

@@ -15,11 +15,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .conditions import condition_symbols, joint_conditions
 from .state import RANDOM
-from .vm.data_class import dataclass
 from .vm.errors import Error, GuardError, ShapeError
 from .vm.sizes import derived_sizes
 

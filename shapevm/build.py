@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,6 @@ from .inputs import InputSpec, apply_forward, apply_inputs, example_inputs, read
 from .options import Options
 from .settings import settings
 from .text_files import read_graph
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, ShapeError
 from .vm.program import Symbol
 

@@ -7,12 +7,11 @@ by running samples on made-up data, or, unmeasured, FACTORS.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .buckets import Cell
 from .profiles import Sizes
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 from .vm.objects import serialise_object
 from .vm.program import KernelObject, Program

@@ -8,14 +8,13 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .settings import TABLE, nearest, settings
-from .vm.data_class import dataclass
 from .vm.errors import Error
 
 if TYPE_CHECKING:  # the compiler may not be installed

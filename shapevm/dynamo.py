@@ -26,7 +26,7 @@ import logging
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,6 @@ from .opening import executable_of
 from .options import BackendOptions
 from .progress import waiting
 from .settings import unknown_name
-from .vm.data_class import dataclass
 from .vm.errors import (
     ArgumentError,
     CompileError,

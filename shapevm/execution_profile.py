@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,6 @@ from .files import write_text
 from .launch_graph import Node, launch_graph, svg
 from .page import Cell, page, part, table
 from .tables import table_text
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 from .vm.fork_lock import ForkLock
 

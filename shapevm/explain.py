@@ -7,13 +7,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from .launch_graph import Node, launch_graph, svg
 from .page import Cell, page, part, table
 from .tables import table_text
-from .vm.data_class import dataclass
 from .vm.program import Input, KernelObject, Program, Symbol
 from .vm.sizes import dim_symbols
 

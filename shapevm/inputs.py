@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .pytree import LEAF, from_json, to_json
 from .vm.arrays import TORCH_DTYPES
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 
-from .vm.data_class import dataclass
 from .vm.instruction import Instruction, decode_all
 from .vm.program import Program
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .settings import STRATEGIES, settings
 from .vm.codes import LIMITS
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 from .vm.load_options import CacheLimits, CallLimits, DepthLimits, LoadOptions, Reading
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-
-from .vm.data_class import dataclass
 
 SHORT = 24  # characters of a text that stays on one line
 

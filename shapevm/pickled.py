@@ -8,12 +8,11 @@ loaded from a file is found there again by whoever unpickles it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .remote import open_artifact
 from .vm.codes import DEFAULTS
-from .vm.data_class import dataclass
 from .vm.errors import FileError
 from .vm.files import HeldFile
 from .vm.load_options import LoadOptions

@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, FileError
 from .vm.files import read_regular, replacing
 from .vm.fork_lock import ForkLock

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from .runner import runner_path
 from .samples import sample_inputs
 from .vm.arrays import is_array
 from .vm.artifact import read, write
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, Error
 from .vm.host import get_threads, set_threads
 from .vm.program import NUMPY_DTYPES, Input, Program, SizeRange, Symbol

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .vm.codes import CODES, DEFAULTS, LIMITS
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError
 
 _LOG = logging.getLogger("shapevm")

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from .compiler.lower.launches import Launch, launches_of
 from .compiler.passes.pipeline import PASSES
 from .kernel_store import open_store
 from .options import check_options
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .vm.arrays import is_array, is_torch, library_of, shares_memory
 from .vm.contract import tag_of
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, ArtifactError
 from .vm.fork_lock import ForkLock
 

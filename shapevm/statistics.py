@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from .vm.data_class import dataclass
 from .vm.reports import EntryStats
 
 

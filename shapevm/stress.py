@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,7 +23,6 @@ import numpy as np
 from . import opening
 from .samples import sample_inputs
 from .settings import settings
-from .vm.data_class import dataclass
 from .vm.errors import Error
 from .vm.load_options import LoadOptions
 from .vm.program import Symbol

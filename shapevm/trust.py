@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .settings import settings
-from .vm.data_class import dataclass
 from .vm.errors import ArgumentError, ArtifactError, FileError
 from .vm.files import HeldFile, replacing
 from .vm.load_options import LoadOptions, verify_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from .bake import check_calls
 from .cost_model import own_generic
 from .profiles import Profile, Sizes
-from .vm.data_class import dataclass
 from .vm.program import KernelObject, Program
 from .vm.sizes import launches
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .arrays import NUMPY_NAMES
-from .data_class import dataclass
 from .errors import ArgumentError, DtypeError, KindError, ShapeError
 from .isa import article
 from .program import EntryPoint, Input, Program, Symbol

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .arrays import NUMPY
-from .data_class import dataclass
 from .errors import ArgumentError, ExternError
 from .host_functions import filling
 

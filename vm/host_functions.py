@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, is_array
-from .data_class import dataclass
 from .errors import OK, ArgumentError, DtypeError, ExternError, ShapeError
 from .values import Allocation, Lent, check, fill, fill_error, give, keep_raised, to_python
 

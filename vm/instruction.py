@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .data_class import dataclass
 from .errors import VerifyError
 from .isa import LIST_KINDS, OPCODES, OPS, Op
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ._runtime import ffi, lib
 from .codes import DEFAULTS, codes
-from .data_class import dataclass
 from .errors import ArgumentError
 from .values import text_of
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy as np
 from . import fast_path
 from ._runtime import ffi, lib
 from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
-from .data_class import dataclass
 from .entry_points import read_entry_points, read_symbols
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls

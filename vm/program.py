@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
 import numpy as np
 
-from .data_class import dataclass
 from .isa import DTYPES
 from .layout import INT_MIN, SECTION_ALIGN
 
@@ -129,14 +128,11 @@ class EntryPoint:
 # Kernels --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Dim:
     """The run-time parameter `dims[index]` (an int64, >= 0) of a kernel: a size or a slice offset."""
 
     index: int
-
-    def __lt__(self, other: Dim) -> bool:
-        return self.index < other.index
 
     def __str__(self) -> str:
         return f"n{self.index}"

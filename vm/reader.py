@@ -8,12 +8,12 @@ import math
 import os
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .chunks import hash_rows
-from .data_class import dataclass
 from .errors import ArtifactError
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ._runtime import ffi, lib
 from .codes import names
-from .data_class import dataclass
 from .errors import OK, KernelError
 from .values import check, text_of
 

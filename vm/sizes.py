@@ -8,9 +8,9 @@ What depends on data is unknown: kernels behind it are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd
 
-from .data_class import dataclass
 from .instruction import Instruction, decode_all
 from .program import Axis, KernelKey, Program, SizeRange
 

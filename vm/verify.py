@@ -7,8 +7,8 @@ Tags of values are checked while running, so the rules are about structure alone
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from .data_class import dataclass
 from .errors import VerifyError
 from .instruction import Instruction, decode
 from .isa import DTYPES, STRING_FUNCTIONS

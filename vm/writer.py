@@ -7,13 +7,13 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
 from .chunks import hash_rows
-from .data_class import dataclass
 from .files import replacing, write_by_huge_pages, write_parts
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (

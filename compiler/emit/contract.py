@@ -8,12 +8,11 @@ its own, and a guard at the start of the program that compares both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
-from ...vm.data_class import dataclass
 from ...vm.program import Axis, Input, Output, Symbol
 from ..ir.dims import DimExpr, format_dim, symbol, symbols_of
 from ..ir.errors import ShapeError, UnsupportedOp

@@ -8,11 +8,10 @@ was written before it, the register lives to the loop's end. Instructions read a
 from __future__ import annotations
 
 import heapq
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...vm.builder import FunctionBuilder, Label
-from ...vm.data_class import dataclass
 from ...vm.isa import OPCODES, OPS
 
 READS, WRITES = "sS", "dD"

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, StrictMinMaxConstraint
-
-from ...vm.data_class import dataclass
 
 
 class EarlyRefusal(BaseException):

@@ -8,12 +8,12 @@ data, the size of what it returns gives the symbol its value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 
-from ...vm.data_class import dataclass
 from ...vm.externs import find_extern
 from ..ir.dims import symbols_of
 from ..ir.errors import UnsupportedOp

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-
-from ...vm.data_class import dataclass
 
 #: Types of TorchScript's, and kinds of plain values.
 PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import sympy
 
-from ...vm.data_class import dataclass
 from .dims import DimExpr, symbol
 from .rounding import Rounding
 from .types import ScalarType, TensorType, Type

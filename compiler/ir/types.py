@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from ...vm.data_class import dataclass
 from ...vm.isa import DTYPES
 from .dims import OPEN, DimExpr, equal, format_dim, parse_dim
 

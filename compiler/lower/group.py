@@ -8,10 +8,9 @@ each at the places at which those behind it need it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from ...jit.spec import Index
-from ...vm.data_class import dataclass
 from ..ir.dims import DimExpr, equal
 from ..ir.errors import VerifyError
 from ..ir.graph import Block, Node, Value

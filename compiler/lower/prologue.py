@@ -8,9 +8,8 @@ for nothing in its epilogue or the last stage of its rows.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ...vm.data_class import dataclass
 from ..ir.graph import Block, Graph, Node, Value, replace_uses
 from ..ops import OPS
 from .access import Access, through_view

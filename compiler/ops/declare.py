@@ -21,10 +21,10 @@ Kinds of `Op`, which decide how `compiler.lower` turns it into kernels:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...vm.data_class import dataclass
 from ..ir.graph import Builder, Node, Value
 from ..ir.types import Type
 

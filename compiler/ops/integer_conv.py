@@ -8,12 +8,12 @@ the image's zero point, which kernels have only where it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ...vm.data_class import dataclass
 from ..ir.dims import DimExpr
 from ..ir.graph import Builder, Value
 from . import build as B

@@ -7,6 +7,7 @@ sizes differ by position (adaptive pooling) take their elements by index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product as combinations
 from typing import Any, cast
@@ -14,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from ...vm.data_class import dataclass
 from ..ir.dims import DimExpr, floordiv, product, simplify
 from ..ir.graph import Builder, Value
 from ..ir.promotion import is_float

@@ -4,10 +4,10 @@ alone is computed for all times at once, before the loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...vm.data_class import dataclass
 from ..ir.dims import DimExpr
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value

@@ -9,11 +9,10 @@ products that rounding of activations made are looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...vm.data_class import dataclass
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..ops import build as B

@@ -8,9 +8,10 @@ would be multiplied that nobody asks for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import sympy
 
-from ...vm.data_class import dataclass
 from ..ir.dims import DimExpr
 from ..ir.graph import Block, Builder, Graph, Node, Value, is_named
 from .rewrite import while_loops

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ...jit.evaluation import from_memory, round_values
 from ...jit.families.matmul.grouped import NIBBLE, SIZES, dtype_for
-from ...vm.data_class import dataclass
 from ..ir.dims import equal
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.rounding import RoundedWeight

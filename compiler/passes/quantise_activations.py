@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from ...vm.data_class import dataclass
 from ..ir.dims import equal, product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.rounding import Activation, RoundedWeight

@@ -7,7 +7,8 @@ here (torch.compile, `run_decompositions`). A new way to write it is a row of PA
 
 from __future__ import annotations
 
-from ...vm.data_class import dataclass
+from dataclasses import dataclass
+
 from ..ir.graph import Value
 
 #: An operator's name and its operands. An operand is another operator, or the part of the quantised tensor

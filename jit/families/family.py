@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ...vm.data_class import dataclass
 from ...vm.program import KernelKey
 from ..dependence import Launch
 from ..evaluation import Evaluation

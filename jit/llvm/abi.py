@@ -17,10 +17,9 @@ that a thread prepares a block once, however many runs its tiles come in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...vm.data_class import dataclass
 from ...vm.program import KernelObject, Work
 from ..spec import Dim, Size
 from .function import Function, Int

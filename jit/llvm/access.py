@@ -7,9 +7,8 @@ safe.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ...vm.data_class import dataclass
 from .abi import ERROR_INDEX, RT_ERROR, RT_ERROR_BOUND, RT_ERROR_VALUE
 from .constants import LANES, splat_int, tail_mask
 from .conversion import from_memory, to_memory

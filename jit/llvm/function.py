@@ -11,11 +11,10 @@ import operator
 import struct
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import NamedTuple
 
-from ...vm.data_class import dataclass
 from .constant_pool import FromSize
 
 

@@ -9,11 +9,10 @@ Python.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
-
-from ...vm.data_class import dataclass
 
 X86_LINUX = "x86_64-unknown-linux-gnu"
 ARM_LINUX = "aarch64-unknown-linux-gnu"

@@ -8,8 +8,8 @@ No fast-math flag is ever set and nothing is contracted: a fused multiply-add is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ...vm.data_class import dataclass
 from .dtypes import vector
 from .function import Function, Value, f32_bits, f64_bits
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from ...vm.data_class import dataclass
 from ..llvm.abi import resolve
 from ..llvm.function import Function, Int
 from ..spec import Buffer, Index

@@ -13,8 +13,8 @@ elements of its dtype's register type (`jit.llvm.dtypes`), also where all lanes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from ...vm.data_class import dataclass
 from ..llvm.abi import resolve
 from ..llvm.access import Access, Accessor, checked
 from ..llvm.constants import LANES, splat, splat_int, tail_mask

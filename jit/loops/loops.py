@@ -7,9 +7,8 @@ merged); only the code gets shorter and its vectors fuller.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ...vm.data_class import dataclass
 from ..llvm.abi import resolve
 from ..llvm.function import Function, Int
 from ..spec import Body, Buffer, Dim, Index, Instr, Nest, Size

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import gcd, lcm
 
-from ...vm.data_class import dataclass
 from ..llvm.abi import resolve
 from ..llvm.function import Function, Int, Value, multiple_of
 from ..spec import Dim, Size, Terms

@@ -11,9 +11,9 @@ rounded correctly but for ties.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, nan
 
-from ...vm.data_class import dataclass
 from ..llvm.vector import Vec, at_least, at_most, fma, polynomial, select
 
 

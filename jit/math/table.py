@@ -8,12 +8,12 @@ which instructions stand beside it, nor, but for those `BY_TARGET`, on the targe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
 import numpy as np
 
-from ...vm.data_class import dataclass
 from ..llvm.conversion import round_to
 from ..llvm.dtypes import DTYPES
 from ..llvm.function import Function, Value

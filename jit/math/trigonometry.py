@@ -8,10 +8,10 @@ a lane needs it. Coefficients as in `exponentials`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from math import inf, nan
 
-from ...vm.data_class import dataclass
 from ..llvm.dtypes import vector
 from ..llvm.function import Function, Value
 from ..llvm.vector import Vec, fma, polynomial, select

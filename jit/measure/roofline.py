@@ -11,13 +11,13 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
 import llvmlite.binding as llvm
 import numpy as np
 
-from ...vm.data_class import dataclass
 from ..execute import _map
 from ..families.attention.spec import Attention
 from ..families.matmul.spec import ProductSpec

@@ -10,11 +10,11 @@ chapters 4-5; psABI x86-64 4.4; ELF for the Arm 64-bit Architecture (AAELF64) 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from struct import Struct, pack
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ...vm.data_class import dataclass
 from ..llvm.function import POOL
 
 SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16

@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..settings import STRATEGIES
-from ..vm.data_class import dataclass
 
 if TYPE_CHECKING:
     from ..build import Progress

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..jit.dependence import Layout, Mixed, Number, Shared
-from ..vm.data_class import dataclass
 
 BATCH = 1_000_003  # the symbol under test; primes that nothing else has as a factor
 

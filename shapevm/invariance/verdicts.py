@@ -8,12 +8,11 @@ account is named by kernel and model line. Branches are followed both ways, loop
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from ..jit.dependence import Alike, Layout, Mixed, Number, Positions, Rows, Shared
 from ..jit.families.table import family_of
 from ..jit.spec_reader import from_json
-from ..vm.data_class import dataclass
 from ..vm.program import Kernel, Program
 from .flow import Flow
 from .rules import Walk

@@ -4,9 +4,8 @@ never compiled or run."""
 from __future__ import annotations
 
 import ast
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ....vm.data_class import dataclass
 from ...ir.errors import ArchiveError
 from .container import Container
 from .nesting import check_nesting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from ....vm.data_class import dataclass
 from ...ir.errors import ArchiveError
 from .code import Code, read_code
 from .container import Container

@@ -9,10 +9,9 @@ from __future__ import annotations
 import io
 import pickletools
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from ....vm.data_class import dataclass
 from ...ir.errors import ArchiveError
 
 MAX_OPCODES = 4_000_000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....vm.arrays import TORCH_DTYPES
-from ....vm.data_class import dataclass
 from ...ir.errors import ArchiveError
 from .container import Container
 from .records import Global

@@ -5,7 +5,7 @@ its end it makes the columns of those among the results."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,6 @@ import sympy
 import torch
 
 from ....columns import Kind, names
-from ....vm.data_class import dataclass
 from ...ir.dims import OPEN, DimExpr, format_dim
 from ...ir.graph import Builder, Value
 from ...ir.types import BOOL, INT, ListType, ScalarType, TensorType, TupleType, Type, common_type, parts

@@ -11,14 +11,13 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import sympy
 import torch
 
-from ....vm.data_class import dataclass
 from ...ir.dims import DimExpr, simplify, symbol, symbols_of
 from ...ir.errors import DtypeError, Error, ShapeError, UnsupportedOp
 from ...ir.graph import Graph, Node

@@ -8,9 +8,9 @@ values that a block yields, and `made` the value again from those that the node 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
-from ....vm.data_class import dataclass
 from ...ir.dims import OPEN, DimExpr, equal, symbol
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Builder, Value

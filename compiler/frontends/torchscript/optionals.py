@@ -7,12 +7,12 @@ absent bind no size of other inputs: what they must be is checked where the prog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 
-from ....vm.data_class import dataclass
 from ...ir.dims import DimExpr, format_dim
 from ...ops import build as B
 from ...ops.conditions import add_guard

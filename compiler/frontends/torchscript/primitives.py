@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....vm.data_class import dataclass
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
 from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TensorType, TupleType, Type

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ....vm.data_class import dataclass
 from ...ir.errors import Error, UnsupportedOp
 from ...ir.graph import Block, Value, erase
 from .nested import Element, has_lists

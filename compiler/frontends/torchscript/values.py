@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import enum
 import itertools
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import sympy
 
-from ....vm.data_class import dataclass
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Block, Value
 from ...ir.types import ListType, ScalarType, TensorType, Type

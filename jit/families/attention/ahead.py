@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Int, Value
 from ...llvm.prefetch import unread
 from .emission import Emission, Keys, RowTile

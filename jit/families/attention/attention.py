@@ -24,8 +24,8 @@ block stay in the second-level cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value, most

@@ -9,9 +9,9 @@ place, comes to a bias: one multiply-add then makes a score of a sum.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import e, inf, log2
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Value
 from ...llvm.vector import Vec, fma, select
 from ...loops.bodies import BodyEmitter, Position, splat

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ....vm.data_class import dataclass
+from dataclasses import dataclass
+
 from ...llvm.function import Int, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, Position, splat

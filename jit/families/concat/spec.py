@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from ....vm.data_class import dataclass
 from ...spec import Body, KernelSpec, Size, Unknown
 
 

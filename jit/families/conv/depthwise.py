@@ -15,12 +15,11 @@ of a byte and fewer than 500 taps the sums are exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
 from ...llvm.conversion import widened

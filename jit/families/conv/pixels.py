@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ....vm.data_class import dataclass
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int
 from ..matmul.problem import TOGETHER

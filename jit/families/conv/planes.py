@@ -10,11 +10,10 @@ runs over taps and channels as everywhere, so the bits are those of any other wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.function import Function, Int, Value

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Generic
 
-from ....vm.data_class import dataclass
 from ...spec import Size, Unknown
 from ..matmul.spec import ProductSpec
 

@@ -16,13 +16,12 @@ An element that is not finite would reach all outputs of its tile. Such a tile i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, Value

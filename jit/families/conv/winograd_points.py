@@ -8,11 +8,10 @@ at the output of a tile that errs most; with +-5/8, +-3/2 these are 2.7 and 4.3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-
-from ....vm.data_class import dataclass
 
 TAPS = 3  # along each axis
 TILE = 4  # outputs of a tile along each axis

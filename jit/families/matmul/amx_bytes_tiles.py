@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value, least
 from . import amx_bytes
 from .amx import GROUP

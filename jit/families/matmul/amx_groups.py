@@ -9,9 +9,9 @@ that is not all finite, or all tiny, is computed again by FMAs, as on other tile
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import prefetch, unread
 from ...loops.bodies import LANES

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES, unread
 from . import amx

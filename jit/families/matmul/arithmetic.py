@@ -8,8 +8,8 @@ for all kinds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value

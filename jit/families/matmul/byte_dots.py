@@ -6,8 +6,8 @@ u8 of A times i8 of B, added to an i32 modulo 2^32: exact, so all of them give t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Value
 from ...loops.bodies import LANES

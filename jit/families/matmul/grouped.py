@@ -14,11 +14,10 @@ a group in f32, or in bytes, which the first-level cache holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....vm.data_class import dataclass
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import AVX512_BYTES, Vec

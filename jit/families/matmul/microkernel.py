@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import reduce
 from typing import NamedTuple
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Bounded, Function, Int, Value, least, most, multiple_of
 from ...llvm.prefetch import prefetch, unread
 from ...llvm.transpose import lower_half, with_zeros

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import KernelKey, SizeRange
 from ...llvm.abi import resolve
 from ...llvm.function import Bounded, Function, Int, Value, most

@@ -9,8 +9,8 @@ accumulator.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.abi import RT_PREPARED, RT_SCRATCH
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import BodyEmitter

@@ -7,9 +7,9 @@ f32, where they are read more than once: narrow elements are widened, and rows o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Self
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self
 
-from ....vm.data_class import dataclass
 from ...spec import Body, Index, KernelSpec, Part, Size, Unknown
 
 

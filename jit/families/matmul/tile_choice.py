@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import exp, log
 from typing import NamedTuple
 
-from ....vm.data_class import dataclass
 from ...llvm.target import bases, find_target
 from ..nest.asking import LAYOUTS
 

@@ -7,8 +7,8 @@ those of `TILES` a tile by fused multiply-adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import NOTHING_PREPARED, RT_PREPARED, Generated
 from ...llvm.function import Function, Int, Value

@@ -9,9 +9,8 @@ would have one for each row, and spill them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ....vm.data_class import dataclass
 from ...llvm.function import Function, Int, Value
 
 FLOAT_BYTES = 4

@@ -9,10 +9,9 @@ other nests is transposed on the way in (`transposed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.dtypes import DTYPES

@@ -8,9 +8,8 @@ kept in scratch memory, the rest is computed again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ....vm.data_class import dataclass
 from ...llvm.dtypes import DTYPES
 from ...loops.bodies import BodyEmitter
 from ...math.table import OPS

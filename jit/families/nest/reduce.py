@@ -20,9 +20,9 @@ they are so small that squares were below the range.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
-from ....vm.data_class import dataclass
 from ...llvm.conversion import cast
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Value

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import gcd
 
-from ....vm.data_class import dataclass
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value, multiple_of

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ....vm.data_class import dataclass
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.access import memory_element
 from ...llvm.dtypes import DTYPES, vector

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ....vm.data_class import dataclass
 from ...spec import KernelSpec, Size, Unknown
 
 

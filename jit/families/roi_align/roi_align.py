@@ -7,8 +7,8 @@ are computed once for all channels, which lie side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor, report_index

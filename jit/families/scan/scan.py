@@ -10,8 +10,8 @@ all do not, those of f16 in f32, and rounded at every position.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.constants import splat_int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ...llvm.abi import RT_SCRATCH, resolve
 from ...llvm.access import Access, Accessor
 from ...llvm.constants import splat_int

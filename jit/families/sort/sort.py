@@ -10,8 +10,8 @@ else digits of 8 bits are sorted from the lowest up, those that are equal in all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ....vm.data_class import dataclass
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule
 from ...llvm.constants import splat_int
