@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import Value
+from ...ir.types import ScalarType
 from ...ops import build as B
-from . import run_time_dicts
+from . import library, run_time_dicts
 from .bounds import check_length
 from .branches import branch
 from .composites import choose
@@ -26,6 +29,7 @@ from .run_time_lists import (
     sliced,
 )
 from .scalars import scalar_op, value_of
+from .texts import place_in_text
 from .values import (
     Dict,
     Fails,
@@ -39,6 +43,10 @@ from .values import (
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter
+
+
+MANY_KEYS = 16  # of a dict: beyond them its keys are searched as one text, its numbers lie in a tensor
+_DTYPES = {"bool": (np.bool_, "bool"), "int": (np.int64, "i64"), "float": (np.float64, "f64")}
 
 
 def content(importer: ScriptImporter, x: List) -> list[Any]:
@@ -311,27 +319,41 @@ def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) 
 
 
 def _dict_item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
-    known = f"it has {', '.join(map(repr, x.content)) or 'none'}"
+    known = f"it has {_shown_keys(x)}"
     if _is_of_calls(key) and x.content:
         importer.builder.apply(
             "guard", _dict_contains(importer, x, key), message=f"the dict lacks the key; {known}"
         )
-        return _chosen(importer, list(x.content.values()), _place_of(importer, list(x.content)[:-1], key))
+        keys = list(x.content)
+        place = _place_of(importer, keys if len(keys) > MANY_KEYS else keys[:-1], key)
+        return _chosen(importer, list(x.content.values()), place)
     if key_of(key) not in x.content:
         raise Fails(f"the dict has no key {key!r}; {known}")
     return x.content[key]
 
 
+def _shown_keys(x: Dict) -> str:
+    shown = [repr(key) for key in list(x.content)[:MANY_KEYS]]
+    more = len(x.content) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
+
+
 def _dict_contains(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     if not _is_of_calls(key):
         return key_of(key) in x.content
-    wanted = value_of(importer.builder, key, kind_of(key))
-    return _contains(importer, List(list(x.content)), wanted)
+    wanted, keys = value_of(importer.builder, key, kind_of(key)), list(x.content)
+    if len(keys) > MANY_KEYS and kind_of(key) == "str":
+        return scalar_op(importer.builder, "lt", (_place_of(importer, keys, key), len(keys)))
+    return _contains(importer, List(keys), wanted)
 
 
 def _place_of(importer: ScriptImporter, keys: list[Any], key: Any) -> Value:
     """Return the position of a key that a call tells; where it is none of `keys`, their number."""
     b = importer.builder
+    if len(keys) > MANY_KEYS and kind_of(key) == "str":
+        place = place_in_text(importer, keys, key)
+        if place is not None:
+            return place
     key, place = value_of(b, key, kind_of(key)), value_of(b, len(keys), "int")
     for i, each in enumerate(keys):
         place = choose(b, scalar_op(b, "eq", (each, key)), value_of(b, i, "int"), place)
@@ -342,6 +364,11 @@ def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
     """Return the item at a position that a call tells and that lies within the items."""
     if all(item is items[0] for item in items):
         return items[0]
+    kinds = set(map(kind_of, items))
+    if len(items) > MANY_KEYS and len(kinds) == 1 and kinds < set(_DTYPES) and all(map(_is_known, items)):
+        (kind,) = kinds
+        row = importer.builder.constant(np.array(items, _DTYPES[kind][0]), _DTYPES[kind][1], "values")
+        return library.run(importer, "chosen", [importer.tensors.fresh(row), place], ScalarType(kind))
     if all(isinstance(item, Tensor) for item in items) and _differ_in_size(importer, items):
         return _by_branches(importer, items, place, 0)
     return element(importer, at_run_time(importer, List(items)), place)

@@ -399,6 +399,10 @@ def text(items: List[T]) -> str:
         made.append(str(item))
     return "[" + ", ".join(made) + "]"
 """,
+    "chosen": """
+def chosen(row: Tensor, at: int) -> T:
+    return T(row[at])
+""",
     "gcd": """
 def gcd(a: int, b: int) -> int:
     while b != 0:

@@ -63,6 +63,23 @@ def string_function(importer: ScriptImporter, name: str, args: Sequence[Any]) ->
     return made
 
 
+def place_in_text(importer: ScriptImporter, keys: Sequence[str], key: Value) -> Value | None:
+    """Return the position of a string among `keys`, their number where it is none of them; None where these
+    leave no two characters to put between them."""
+    used = set("".join(keys))
+    unused = [c for c in map(chr, range(1, 32)) if c not in used]
+    if len(unused) < 2:
+        return None
+    mark, other = unused[:2]  # a key with the mark in it is found nowhere: it gets the other one instead
+    table = mark + mark.join(keys) + mark
+    wanted = string_function(importer, "replace", [key, mark, other, -1])
+    wanted = scalar_op(importer.builder, "add", (mark, wanted))
+    wanted = scalar_op(importer.builder, "add", (wanted, mark))
+    at = string_function(importer, "find", [table, wanted, 0, -1])
+    before = string_function(importer, "count", [table, mark, 0, at])
+    return importer.builder.one("int_min", before, importer.builder.size(len(keys)))
+
+
 def _is_known(x: Any) -> bool:
     """Return True for plain values, and lists and tuples of them, that no call tells."""
     if isinstance(x, list | tuple):

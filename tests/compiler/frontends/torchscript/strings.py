@@ -291,3 +291,80 @@ def an_enumeration_of_strings(name: str, n: int) -> tuple[int, str]:
     if name == Way.UP.value:
         return n, Way.UP.value
     return -n, Way.DOWN.value + Way.DOWN.name
+
+
+@program(
+    ("ab", "q"), ("", "last"), ("x\n", "a\nb"), ("\n", "\x01"), ("\x02", "x\ne"), ("a", "é"), ("last", "A")
+)
+def many_keys(one: str, two: str) -> tuple[int, float, str, bool, int]:
+    ints = {
+        "a": -3,
+        "b": -2,
+        "ab": 1,
+        "": 6,
+        "c d": 13,
+        "é": 22,
+        "x\n": 33,
+        "x": 46,
+        "\n": 61,
+        "e": 78,
+        "f": 97,
+        "g": 118,
+        "h": 141,
+        "i": 166,
+        "j": 193,
+        "k": 222,
+        "l": 253,
+        "m": 286,
+        "n": 321,
+        "last": 358,
+    }
+    floats = {
+        "a": 0.0,
+        "b": 0.25,
+        "ab": 0.5,
+        "": 0.75,
+        "c d": 1.0,
+        "é": 1.25,
+        "x\n": 1.5,
+        "x": 1.75,
+        "\n": 2.0,
+        "e": 2.25,
+        "f": 2.5,
+        "g": 2.75,
+        "h": 3.0,
+        "i": 3.25,
+        "j": 3.5,
+        "k": 3.75,
+        "l": 4.0,
+        "m": 4.25,
+        "n": 4.5,
+        "last": 4.75,
+    }
+    texts = {
+        "a": "0",
+        "b": "1",
+        "ab": "2",
+        "": "3",
+        "c d": "4",
+        "é": "5",
+        "x\n": "6",
+        "x": "7",
+        "\n": "8",
+        "e": "9",
+        "f": "10",
+        "g": "11",
+        "h": "12",
+        "i": "13",
+        "j": "14",
+        "k": "15",
+        "l": "16",
+        "m": "17",
+        "n": "18",
+        "last": "19",
+    }
+    total = 0
+    for key in [one, two, one + two]:
+        if key in ints:
+            total += ints[key]
+    return ints[one], floats.get(two, -1.0), texts.get(two, "none"), two in floats, total
