@@ -25,13 +25,15 @@ from ...ir.types import ScalarType
 from ..fx_nodes import array_of
 from ..importer import Importer
 from ..kinds import Script
-from . import branches, loops, nested, operators, optionals, primitives, regions, variants
+from . import operators, primitives
 from .bounds import Steps
+from .flow import branches, loops, optionals, regions, variants
 from .inputs import Inputs, outputs_of
 from .source import attribute_of, source_of
 from .state import State
-from .tensors import Tensors
-from .values import Dict, List, Maybe, Member, Object, Tensor, Variant, is_run_time, kind_of
+from .values import nested
+from .values.tensors import Tensors
+from .values.values import Dict, List, Maybe, Member, Object, Tensor, Variant, is_run_time, kind_of
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000

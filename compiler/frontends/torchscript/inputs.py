@@ -15,10 +15,10 @@ from ...ir.graph import SymbolInfo, Value
 from ...ir.types import BOOL, ListType, ScalarType, TensorType
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
-from . import columns
-from .optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
-from .scalars import value_of
-from .values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
+from .flow.optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
+from .values import columns
+from .values.scalars import value_of
+from .values.values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
 
 if TYPE_CHECKING:
     from .importer import ScriptImporter

@@ -13,16 +13,13 @@ from ...ir.graph import Value
 from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TensorType, TupleType, Type
 from ...ops import build as B
 from ..dtypes import NUMBER_OF
-from . import library, run_time_dicts
 from .bounds import check_length
-from .containers import content, get_item, key_of
-from .optionals import there
-from .run_time_lists import (
-    RUN_TIME_LISTS,
-    element,
-)
-from .scalars import scalar_op
-from .values import (
+from .flow.optionals import there
+from .operators import library, run_time_dicts
+from .operators.containers import content, get_item, key_of
+from .operators.run_time_lists import RUN_TIME_LISTS, element
+from .values.scalars import scalar_op
+from .values.values import (
     UNINITIALIZED,
     Cell,
     Dict,

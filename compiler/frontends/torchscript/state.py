@@ -20,10 +20,10 @@ from ...ir.types import ListType, ScalarType, TensorType, TupleType, Type
 from ...ops import build as B
 from ..dtypes import TORCH_DTYPES, dtype_name
 from ..fx_nodes import array_of
-from . import elements
-from .merging import Forms, Merger, Optional, Parts, RunTimeList, Scalar, TensorPlan
-from .scalars import value_of
-from .values import (
+from .flow.merging import Forms, Merger, Optional, Parts, RunTimeList, Scalar, TensorPlan
+from .values import elements
+from .values.scalars import value_of
+from .values.values import (
     Cell,
     Dict,
     List,

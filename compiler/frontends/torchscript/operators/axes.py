@@ -1,0 +1,201 @@
+"""Operators of their own along axes, where sizes, positions and numbers of parts may be what only a call
+tells: parts of tensors, tensors put together, repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from ....ir.dims import OPEN, simplify
+from ....ops import build as B
+from ....ops.conditions import add_guard
+from ..values.scalars import decided, scalar_op, unknown_int
+from ..values.values import List, Tensor, is_run_time, is_run_time_list, is_size
+from . import composites, library
+from .containers import content
+from .converters import run, view
+
+if TYPE_CHECKING:
+    from ..importer import ScriptImporter
+
+
+def _roll(importer: ScriptImporter, x: Tensor, shifts: List, dims: List) -> Any:
+    """aten::roll by what only a call tells, which may be negative."""
+    if is_run_time_list(shifts.content) or not any(map(is_run_time, shifts.content)):
+        return NotImplemented
+    shape = B.shape_of(importer.tensors.read(x))
+    if not dims.content:
+        return library.run(importer, "roll", [x, shifts.content[0]])
+    sizes = [shape[B.axis_of("roll", dim, len(shape))] for dim in dims.content]
+    pairs = zip(shifts.content, sizes, strict=True)
+    within = [scalar_op(importer.builder, "remainder", (shift, size)) for shift, size in pairs]
+    args = [importer.tensors.read(x), [importer.size_of(each) for each in within], dims.content]
+    return importer.tensors.fresh(run(importer, "aten.roll.default", args, {}))
+
+
+def _tile(importer: ScriptImporter, x: Tensor, times: List) -> Any:
+    """x.tile(times): x.repeat(times), which has a number for every axis."""
+    rank = len(B.shape_of(importer.tensors.read(x)))
+    counts = [importer.size_of(n) for n in content(importer, times)]
+    args = [importer.tensors.read(x), [1] * (rank - len(counts)) + counts]
+    return importer.tensors.fresh(run(importer, "aten.repeat.default", args, {}))
+
+
+def _expand(importer: ScriptImporter, x: Tensor, sizes: List, *_: Any) -> Any:
+    """x.expand(sizes), of which a call tells one: an axis of size 1 in the example has size 1."""
+    shape, wanted = B.shape_of(importer.tensors.read(x)), content(importer, sizes)
+    if any(map(is_run_time, wanted)):
+        for size, other in zip(shape[::-1], wanted[::-1], strict=False):
+            if is_size(size) and importer.inputs.example_of(size) == 1:
+                importer.require_equal(size, 1)
+            elif is_size(size) and not is_run_time(other) and other != -1:
+                importer.require_equal(size, other)
+    return NotImplemented
+
+
+def _squeeze(importer: ScriptImporter, x: Tensor, dim: Any = None) -> Any:
+    """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree."""
+    shape = B.shape_of(importer.tensors.read(x))
+    axes = B.axes_of("squeeze", content(importer, dim) if isinstance(dim, List) else dim, len(shape))
+    for axis in axes if shape else ():
+        if not isinstance(shape[axis], int):
+            importer.require_equal(shape[axis], 1)
+    return NotImplemented
+
+
+def unbind(importer: ScriptImporter, node: Any, x: Tensor, dim: int = 0) -> Any:
+    """x.unbind(dim): a list of as many parts as a call tells. Where these get names of their own, or the
+    program cannot be compiled so, there are as many as in the example."""
+    shape = B.shape_of(importer.tensors.read(x))
+    size = shape[B.axis_of("unbind", dim, len(shape))]
+    if isinstance(size, int):
+        return NotImplemented
+    assumptions, example = importer.assumptions, importer.inputs.example_of(size)
+    if example is None or not (assumptions.unbinds_as_example or _is_unpacked(node)):
+        assumptions.unbinds = True
+        return library.run(importer, "unbind", [x, dim])
+    importer.require_equal(size, example)
+    return NotImplemented
+
+
+def _is_unpacked(node: Any) -> bool:
+    return any(use.user.kind() == "prim::ListUnpack" for use in node.output().uses())
+
+
+def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
+    """x.select(dim, index), with a check of indices that may be outside of the axis."""
+    b, value = importer.builder, importer.tensors.read(x)
+    size = B.shape_of(value)[B.axis_of("select", dim, len(B.shape_of(value)))]
+    if is_run_time(index):
+        below, above = b.one("int_lt", index, b.size(size)), b.one("int_le", b.size(simplify(-size)), index)
+        message = "select: the index must be in the axis"
+        b.apply("guard", b.one("bool_and", below, above), message=message)
+        index = importer.size_of(b.one("int_mod", index, b.size(size)))
+    elif is_size(index) or not isinstance(size, int):
+        if is_size(index):
+            low, _ = B.bounds_of(b, index)
+            if low is None or low < 0:
+                is_low = decided(b, sympy.Lt(index, 0))
+                if not isinstance(is_low, bool):
+                    return _select(importer, x, dim, unknown_int(b, index))
+        limit = sympy.sympify(index) + 1 if is_size(index) or index >= 0 else -index
+        add_guard(
+            b,
+            sympy.Ge(sympy.sympify(size), limit),
+            f"select: index {index} must be in the axis of size {size}",
+        )
+    return view(importer, "aten.select.int", x, (dim, index), {})
+
+
+def _slice(
+    importer: ScriptImporter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
+    """x[start:end:step], with bounds that only a call tells brought into the axis."""
+    if not isinstance(x, Tensor):
+        return NotImplemented
+    value = importer.tensors.read(x)
+    size = B.shape_of(value)[B.axis_of("slice", dim, len(B.shape_of(value)))]
+    if isinstance(start, int) and start == 0:
+        start = None
+    start, end = (_bound(importer, bound, size) for bound in (start, end))
+    if is_run_time(step):
+        step = importer.size_of(step)
+    return view(importer, "aten.slice.Tensor", x, (dim, start, end, step), {})
+
+
+def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
+    b = importer.builder
+    if is_size(bound):
+        low, high = B.bounds_of(b, bound)
+        if (low is not None and low >= 0) or (high is not None and high < 0):
+            return bound
+        bound = b.size(bound)
+    if not is_run_time(bound):
+        return bound
+    whole = b.size(size)
+    from_end = b.one("int_max", b.size(0), b.one("int_add", bound, whole))
+    is_negative = b.one("int_lt", bound, b.size(0))
+    made = composites.choose(b, is_negative, from_end, b.one("int_min", bound, whole))
+    return importer.size_of(made)
+
+
+def _parts_of(name: str) -> Callable[..., Any]:
+    """Return the handler of an operator that takes a tensor into as many parts as only a call tells."""
+
+    def parts(importer: ScriptImporter, x: Tensor, how: Any, dim: Any = 0) -> Any:
+        if not isinstance(x, Tensor):
+            return NotImplemented
+        if isinstance(how, List):
+            own = "tensor_split_at" if name == "tensor_split" else "split_sizes"
+            return (
+                library.run(importer, own, [x, how, dim]) if is_run_time_list(how.content) else NotImplemented
+            )
+        if (
+            is_run_time(how)
+            or is_size(how)
+            or (name == "split" and not _is_known_split(importer, x, how, dim))
+        ):
+            return library.run(importer, name, [x, how, dim])
+        return NotImplemented
+
+    return parts
+
+
+def _is_known_split(importer: ScriptImporter, x: Tensor, size: int, dim: Any) -> bool:
+    """Return True where it is known how many parts of a size an axis has."""
+    if is_run_time(dim):
+        return False
+    shape = B.shape_of(importer.tensors.read(x))
+    return isinstance(shape[B.axis_of("split", dim, len(shape))], int)
+
+
+def _multi_dot(importer: ScriptImporter, xs: Any) -> Any:
+    return library.run(importer, "multi_dot", [xs])
+
+
+def _cartesian_product(importer: ScriptImporter, xs: List) -> Any:
+    if is_run_time_list(xs.content) or len(xs.content) > 1:
+        return library.run(importer, "cartesian_prod", [xs])
+    return xs.content[0]
+
+
+def _cat(importer: ScriptImporter, xs: Any, dim: Any = 0) -> Any:
+    """torch.cat of a list whose tensors may differ in size along the axis."""
+    if (
+        not isinstance(xs, List)
+        or not is_run_time_list(xs.content)
+        or OPEN not in xs.content.type.element.shape
+    ):
+        return NotImplemented
+    return library.run(importer, "cat", [xs, dim], xs.content.type.element)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "select": _select, "slice": _slice, "squeeze": _squeeze, "squeeze_": _squeeze, "expand": _expand,
+    "roll": _roll, "tile": _tile, "cat": _cat, "concat": _cat, "cartesian_prod": _cartesian_product,
+    "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
+    "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
+    "tensor_split": _parts_of("tensor_split"),
+}  # fmt: skip

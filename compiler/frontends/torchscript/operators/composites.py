@@ -1,0 +1,205 @@
+"""Operators that only TorchScript programs have, in terms of others: torch.export takes them apart before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+
+from ....ir.dims import OPEN, format_dim, simplify, symbol
+from ....ir.errors import ShapeError, UnsupportedOp
+from ....ir.graph import Block, Builder, Node, Value
+from ....ir.types import INT, ListType, ScalarType, TensorType
+from ....ops import COMPOSITES as SHARED
+from ....ops import build as B
+from ....ops.conditions import add_guard
+from ....ops.loops import block, for_each, with_row
+from ..values import elements
+
+
+def _convert(b: Builder, overload: str, *args: Any, **kwargs: Any) -> Any:
+    return SHARED[overload].expand(b, *args, **kwargs)
+
+
+def choose(b: Builder, condition: Value, one: Value, other: Value) -> Value:
+    """Return one of two ints."""
+    regions: list[Block] = [block(b, [], lambda value=value: [value]) for value in (one, other)]  # type: ignore[misc]
+    return b.insert(Node("if", [condition], regions=regions), [INT])[0]
+
+
+def pad(
+    b: Builder, x: Value, pad: Sequence[Any], mode: str = "constant", value: float | None = None
+) -> Value:
+    """torch.nn.functional.pad."""
+    if mode == "constant":
+        return _convert(b, "aten.constant_pad_nd.default", x, pad, 0 if value is None else value)
+    if mode == "circular":
+        return _circular(b, x, pad)
+    kind = {"reflect": "reflection", "replicate": "replication"}.get(mode)
+    overload = f"aten.{kind}_pad{len(pad) // 2}d.default"
+    if overload not in SHARED:
+        raise UnsupportedOp(f"pad: mode {mode!r} of {len(pad) // 2} axes cannot be compiled")
+    return _convert(b, overload, x, pad)
+
+
+def _circular(b: Builder, x: Value, pad: Sequence[Any]) -> Value:
+    """x continued beyond the ends of its last axes by what lies at the other end."""
+    for i in range(len(pad) // 2):
+        axis, low, high = len(B.shape_of(x)) - 1 - i, pad[2 * i], pad[2 * i + 1]
+        size = B.shape_of(x)[axis]
+        for n in (low, high):
+            inside = sympy.And(sympy.Ge(sympy.sympify(n), 0), sympy.Ge(sympy.sympify(size), n))
+            message = (
+                f"pad: {format_dim(n)} positions are added in circles to an axis of size {format_dim(size)}"
+            )
+            add_guard(b, inside, message)
+        before = B.take(b, x, axis, simplify(size - low), low)
+        x = B.concat(b, [before, x, B.take(b, x, axis, 0, high)], axis)
+    return x
+
+
+def lstm_cell(
+    b: Builder, x: Value, state: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Any = None, b_hh: Any = None
+) -> tuple[Value, Value]:
+    """One step of an LSTM: input, forget, cell and output gates, in this order."""
+    h, c = state
+    gates = _sum(b, b.one("linear", x, w_ih, b_ih), b.one("linear", h, w_hh, b_hh))
+    n = B.shape_of(w_hh)[1]
+    i, f, g, o = (B.take(b, gates, 1, k * n, n) for k in range(4))
+    i, f, o = (b.one("sigmoid", gate) for gate in (i, f, o))
+    new_c = _sum(b, B.pointwise(b, "mul", f, c), B.pointwise(b, "mul", i, b.one("tanh", g)))
+    return B.pointwise(b, "mul", o, b.one("tanh", new_c)), new_c
+
+
+def _sum(b: Builder, x: Value, y: Value) -> Value:
+    return B.pointwise(b, "add", x, y)
+
+
+def stack(b: Builder, xs: Any, dim: int = 0) -> Value:
+    """torch.stack, also of a list whose length only a call tells."""
+    if not isinstance(xs, Value):
+        return _convert(b, "aten.stack.default", xs, dim)
+    made = stacked(b, xs)
+    rank = len(B.shape_of(made))
+    axis = B.axis_of("stack", dim, rank)
+    return B.permute(b, made, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
+
+
+def cat(b: Builder, xs: Any, dim: int = 0) -> Value:
+    """torch.cat, also of a list whose length only a call tells."""
+    if not isinstance(xs, Value):
+        return _convert(b, "aten.cat.default", xs, dim)
+    made = stack(b, xs, dim)
+    shape = B.shape_of(made)
+    axis = B.axis_of("cat", dim, len(shape) - 1)
+    return B.reshape(b, made, [*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]])
+
+
+def stacked(b: Builder, xs: Value) -> Value:
+    """Return the tensors, or numbers, of a list as the rows of one tensor."""
+    assert isinstance(xs.type, ListType)
+    element: Any = xs.type.element
+    if isinstance(element, TensorType) and OPEN in element.shape:
+        element = elements.got(b, xs, b.size(0)).type
+    dtypes = {"int": "i64", "float": "f64", "bool": "bool"}
+    is_number = isinstance(element, ScalarType) and element.kind in dtypes
+    if not is_number and not isinstance(element, TensorType):
+        raise UnsupportedOp(f"a list of {element} whose length only a call tells makes no tensor")
+    dtype, shape = (dtypes[element.kind], ()) if is_number else (element.dtype, element.shape)
+    name = symbol(b.graph.new_name("n"))
+    b.insert(Node("int_max", [b.one("len", xs), b.size(0)]), [ScalarType("int", name)])
+    start = B.full(b, 0, dtype, (name, *shape))
+
+    def step(row: Value, made: list[Value]) -> list[Value]:
+        value = elements.got(b, xs, b.one("item", row))
+        for axis, size in enumerate(shape):
+            value = B.of_size(b, "stack", value, axis, size)
+        return [with_row(b, made[0], b.one("scalar", value, dtype=dtype) if is_number else value, row)]
+
+    return for_each(b, name, [start], step, "stack")[0]
+
+
+def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
+    """Return a new value of `old` in its dtype and shape; sizes that may be others are checked by calls."""
+    made, shape = B.cast_to(b, made, B.dtype_of(old)), B.shape_of(old)
+    before = len(shape) - len(B.shape_of(made))
+    for axis, size in enumerate(B.shape_of(made)):
+        if axis + before >= 0 and not B.is_one(size):
+            made = B.of_size(b, op, made, axis, shape[axis + before])
+    return B.expand(b, made, shape)
+
+
+def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """torch.chunk: of an axis whose size a call tells there must be as many chunks as are asked for."""
+    if not isinstance(chunks, int):
+        raise UnsupportedOp("chunk: a call tells the number of chunks; it must be a constant")
+    axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
+    size = B.shape_of(x)[axis]
+    if isinstance(size, int):
+        return tuple(_convert(b, "aten.chunk.default", x, chunks, dim))
+    each = B.divide(size + chunks - 1, chunks)
+    before = simplify(each * (chunks - 1))
+    message = f"chunk: an axis of size {format_dim(size)} must have {chunks} chunks"
+    add_guard(b, sympy.Gt(sympy.sympify(size), before), message)
+    parts = [B.take(b, x, axis, simplify(each * i), each) for i in range(chunks - 1)]
+    return *parts, B.take(b, x, axis, before, simplify(size - before))
+
+
+def movedim(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
+    """torch.movedim of several axes."""
+    rank = len(B.shape_of(x))
+    old, new = ([B.axis_of("movedim", axis, rank) for axis in axes] for axes in (source, destination))
+    if len(set(old)) < len(old) or len(set(new)) < len(new) or len(old) != len(new):
+        raise ShapeError(f"movedim: axes {old} do not go to {new}; each may be named once")
+    rest = iter(axis for axis in range(rank) if axis not in old)
+    return B.permute(b, x, [old[new.index(axis)] if axis in new else next(rest) for axis in range(rank)])
+
+
+def meshgrid(b: Builder, xs: Sequence[Value], *, indexing: str = "ij") -> tuple[Value, ...]:
+    """torch.meshgrid: each line of numbers along an axis of its own of one grid."""
+    lines = [B.reshape(b, x, [B.product(B.shape_of(x))]) for x in xs]
+    axes = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        axes[:2] = 1, 0
+    shape = [B.shape_of(lines[axis])[0] for axis in axes]
+    made = []
+    for line, axis in zip(lines, axes, strict=True):
+        along = [B.shape_of(line)[0] if i == axis else 1 for i in range(len(lines))]
+        made.append(B.expand(b, B.reshape(b, line, along), shape))
+    return tuple(made)
+
+
+def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    return fitted(b, "copy_", source, x)
+
+
+def _fill(b: Builder, x: Value, value: Any) -> Value:
+    return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
+
+
+#: By overload; they take what converters take.
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "aten.pad.default": pad,
+    "aten.lstm_cell.default": lstm_cell,
+    "aten.chunk.default": chunk,
+    "aten.stack.default": stack,
+    "aten.movedim.intlist": movedim,
+    "aten.moveaxis.intlist": movedim,
+    "aten.meshgrid.default": meshgrid,
+    "aten.meshgrid.indexing": meshgrid,
+    "aten.cat.default": cat,
+    "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
+    "aten.clone.default": lambda b, x, memory_format=None: x,
+    "aten.add.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.add.Tensor", x, y, alpha=alpha),
+    "aten.sub.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.sub.Tensor", x, y, alpha=alpha),
+    "aten.mul.Scalar": lambda b, x, y: _convert(b, "aten.mul.Tensor", x, y),
+    "aten.div.Scalar": lambda b, x, y: _convert(b, "aten.div.Tensor", x, y),
+}
+#: In-place operators whose new value no operator of their name gives.
+IN_PLACE: dict[str, Callable[..., Any]] = {
+    "aten.copy_.default": _copy,
+    "aten.fill_.Scalar": _fill,
+    "aten.fill_.Tensor": _fill,
+    "aten.zero_.default": lambda b, x: _fill(b, x, 0),
+}

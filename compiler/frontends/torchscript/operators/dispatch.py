@@ -1,0 +1,77 @@
+"""aten:: operators: those of plain values and containers, then those of tensors through the tables of
+converters that all frontends share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....ir.errors import UnsupportedOp
+from ..values.scalars import PYTHON, scalar_op
+from ..values.values import List, Member, Tensor, is_run_time, is_run_time_list, is_size, kind_of
+from . import attributes, axes, creation, library, plain
+from .containers import container_op
+from .tensor_operators import tensor_operator
+from .texts import text_op
+
+if TYPE_CHECKING:
+    from ..importer import ScriptImporter
+
+
+def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
+    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it
+    cannot be compiled."""
+    return _imported(importer, node, [importer.get(value) for value in node.inputs()])
+
+
+#: Operators of their own -> which argument is an axis; where a call tells it, there is a branch for each.
+_OF_AN_AXIS = {"select": 1, "slice": 1, "squeeze": 1, "squeeze_": 1, "roll": 2}
+
+
+def _imported(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
+    kind = node.kind()
+    name = kind.removeprefix("aten::")
+    if kind.startswith("aten::"):
+        at = _OF_AN_AXIS.get(name)
+        if at is not None and isinstance(args[0], Tensor) and attributes.is_told_axis(args[at : at + 1]):
+            return attributes.of_each_axis(
+                importer, name, args, at, lambda changed: _imported(importer, node, changed)
+            )
+        found = _own(importer, name, args)
+        if found is not NotImplemented:
+            return list(found) if node.outputsSize() > 1 else [found] if node.outputsSize() else []
+    if node.schema() == "(no schema)" or kind.startswith("prim::"):
+        raise UnsupportedOp(f"{kind} cannot be compiled")
+    return tensor_operator(importer, node, args)
+
+
+#: What has a function of its own; it gives NotImplemented for arguments that the tables of converters take.
+_SPECIAL: dict[str, Callable[..., Any]] = {**plain.OPERATORS, **creation.OPERATORS, **axes.OPERATORS}
+
+
+def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
+    """Return what an operator of plain values or containers gives; NotImplemented for others."""
+    found = container_op(importer, name, args)
+    if found is not NotImplemented:
+        return found
+    found = text_op(importer, name, args)
+    if found is not NotImplemented:
+        return found
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(importer, *args)
+    if name in ("eq", "ne") and all(isinstance(x, Member) for x in args):
+        return _SPECIAL["__is__" if name == "eq" else "__isnot__"](importer, *args)
+    if name in library.OF_LISTS and isinstance(args[0], List) and is_run_time_list(args[0].content):
+        return library.run(importer, "vstack" if name == "row_stack" else name, args)
+    if name in library.OF_INTS and any(is_run_time(x) or is_size(x) for x in args):
+        return library.run(importer, name, args)
+    if name in PYTHON and args and all(map(kind_of, args)):
+        return scalar_op(importer.builder, name, args)
+    if (
+        name in ("eq", "ne")
+        and len(args) == 2
+        and all(x is None or kind_of(x) or isinstance(x, tuple) for x in args)
+    ):
+        return (args[0] == args[1]) is (name == "eq")
+    return NotImplemented
