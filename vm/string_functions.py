@@ -308,10 +308,12 @@ def _chr(code: int) -> bytes:
 
 
 def _int(s: bytes) -> int:
-    found = re.fullmatch(rb"[ \t-\r]*([+-]?[0-9]+)", s)
-    if found is None or int(found[1]) not in _INT64:
+    found = re.fullmatch(rb"[ \t-\r]*([+-]?)([0-9]+)", s)
+    digits = found[2].lstrip(b"0") or b"0" if found else b""
+    number = int(found[1] + digits) if found and len(digits) < 20 else None  # int() refuses thousands of digits
+    if number is None or number not in _INT64:
         raise GuardError(f"invalid literal for int() with base 10: '{_shown(s)}'")
-    return int(found[1])
+    return number
 
 
 _FLOAT = re.compile(
