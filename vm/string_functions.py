@@ -309,8 +309,8 @@ def _chr(code: int) -> bytes:
 
 def _int(s: bytes) -> int:
     found = re.fullmatch(rb"[ \t-\r]*([+-]?)([0-9]+)", s)
-    digits = found[2].lstrip(b"0") or b"0" if found else b""
-    number = int(found[1] + digits) if found and len(digits) < 20 else None  # int() refuses thousands of digits
+    digits = found[2].lstrip(b"0") or b"0" if found else b""  # int() refuses thousands
+    number = int(found[1] + digits) if found and len(digits) < 20 else None
     if number is None or number not in _INT64:
         raise GuardError(f"invalid literal for int() with base 10: '{_shown(s)}'")
     return number

@@ -182,9 +182,9 @@ static int32_t find_last(const string_call *c, span s, span part, int64_t *at) {
 
 /* The place of the second string from start to end, the first or the last one; -1 where there is none. */
 static int32_t search(const string_call *c, int is_last, int64_t *at) {
-  span s, part = span_of(c->args[1]);
+  span s = span_of(c->args[0]), part = span_of(c->args[1]);
   int64_t start, end;
-  read_window(c, c->args[0].text->length, &start, &end);
+  read_window(c, s.length, &start, &end);
   if (end <= start) return *at = part.length ? -1 : start, SVM_OK;
   if (cut(c, start, end, &s)) return c->error->code;
   if (!is_last) *at = find_from(s, part, 0);
@@ -220,12 +220,13 @@ static int32_t string_count(const string_call *c) {
 }
 
 static int32_t give_ends(const string_call *c, int at_end) {
-  span s, part = span_of(c->args[1]);
+  span s = span_of(c->args[0]), part = span_of(c->args[1]);
   int64_t start, end;
-  read_window(c, c->args[0].text->length, &start, &end);
+  read_window(c, s.length, &start, &end);
   if (cut(c, start, end, &s)) return c->error->code;
+  if (part.length > s.length) return give(c, SVM_TAG_BOOL, 0);
   const char *at = s.bytes + (at_end ? s.length - part.length : 0);
-  return give(c, SVM_TAG_BOOL, part.length <= s.length && !memcmp(at, part.bytes, (size_t)part.length));
+  return give(c, SVM_TAG_BOOL, !memcmp(at, part.bytes, (size_t)part.length));
 }
 
 static int32_t string_startswith(const string_call *c) { return give_ends(c, 0); }
