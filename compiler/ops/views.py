@@ -128,7 +128,7 @@ OPS: tuple[Op, ...] = (
         _part,
         samples=(
             _example("f32[4, s0]", begin=2 * _S0, shape=(_S0,)),
-            _example("i64[s0, 3]", begin=3, shape=(1, 3)),
+            _example("i64[2, s0]", begin=_S0, shape=(1, _S0)),
             _example("f32[0, s0]", begin=0, shape=(0,)),
         ),
         errors=(
