@@ -76,19 +76,23 @@ def _slice(args: Sequence[Any], attrs: Attrs) -> Any:
     return x[tuple(chosen)]
 
 
+def _check_part(begin: Any, n: Any, size: Any) -> None:
+    if not 0 <= begin <= size - n:
+        raise ShapeError(f"part: {n} elements from {begin} on are not in a tensor of {size}")
+
+
 def _infer_part(types: Types, attrs: Attrs) -> Sequence[Type]:
     (x,) = tensors("part", types, 1)
     begin, n, size = attrs["begin"], product(attrs["shape"]), product(x.shape)
-    if all(isinstance(d, int) for d in (begin, n, size)) and not 0 <= begin <= size - n:
-        raise ShapeError(f"part: {n} elements from {begin} on are not in a tensor of {size}")
+    if all(isinstance(d, int) for d in (begin, n, size)):
+        _check_part(begin, n, size)
     return (TensorType(x.dtype, tuple(attrs["shape"])),)
 
 
 def _part(args: Sequence[Any], attrs: Attrs) -> Any:
     (x,) = args
     begin, n = attrs["begin"], product(attrs["shape"])
-    if not 0 <= begin <= x.size - n:
-        raise ShapeError(f"part: {n} elements from {begin} on are not in a tensor of {x.size}")
+    _check_part(begin, n, x.size)
     return x.reshape(-1)[begin : begin + n].reshape(attrs["shape"])
 
 

@@ -44,6 +44,14 @@ def are_close(x: Tensor, y: Tensor, rtol: float, atol: float, equal_nan: bool) -
     far = (x - y).abs()
     return made | (torch.isfinite(far) & (far <= (y * rtol).abs() + atol))
 """
+#: What addmm and its like add to a tensor.
+_PRODUCTS = {
+    "addmm": "torch.mm(one, two)",
+    "addmv": "torch.mv(one, two)",
+    "addr": "torch.outer(one, two)",
+    "baddbmm": "torch.bmm(one, two)",
+    "addbmm": "torch.bmm(one, two).sum(0)",
+}
 #: The vector norm whose order a call tells; orders that have a shorter form than powers take it.
 _NORM_OF = """
 def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]) -> Tensor:
@@ -277,26 +285,13 @@ def add(x: Tensor, other: Tensor, alpha: float) -> Tensor:
 def sub(x: Tensor, other: Tensor, alpha: float) -> Tensor:
     return x - other * alpha
 """,
-    "addmm": """
-def addmm(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + torch.mm(one, two) * alpha
-""",
-    "addmv": """
-def addmv(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + torch.mv(one, two) * alpha
-""",
-    "addr": """
-def addr(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + torch.outer(one, two) * alpha
-""",
-    "baddbmm": """
-def baddbmm(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + torch.bmm(one, two) * alpha
-""",
-    "addbmm": """
-def addbmm(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + torch.bmm(one, two).sum(0) * alpha
-""",
+    **{
+        name: f"""
+def {name}(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
+    return x * beta + {product} * alpha
+"""
+        for name, product in _PRODUCTS.items()
+    },
     "full_like": """
 def full_like(x: Tensor, value: float, dtype: Optional[int], layout: Optional[int], device: Optional[Device],
               pin: Optional[bool], memory: Optional[int]) -> Tensor:
