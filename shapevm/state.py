@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .vm.arrays import is_array, is_torch, library_of, shares_memory
+from .vm.arrays import is_array, is_torch, library_of, sharing_pairs
 from .vm.contract import tag_of
 from .vm.errors import ArgumentError, ArtifactError
 from .vm.fork_lock import ForkLock
@@ -96,7 +96,8 @@ class State:
         """Return run(all inputs)'s results for the user; keep the new state, change the caller's arrays."""
         for position in changes.positions:
             _check_writable(user[position], changes.inputs[position].name)
-            _check_apart(changes.inputs, user, position)
+        if changes.positions:
+            _check_apart(changes.inputs, user, changes.positions)
         with self._lock:
             results = run(self.inputs(user))
             n_user = len(results) - len(changes.positions) - len(changes.kept)
@@ -141,14 +142,16 @@ def _form(value: Any) -> str:
     return f"({', '.join(map(_form, value))})" if isinstance(value, tuple) else str(tag_of(value))
 
 
-def _check_apart(rows: Sequence[Input], user: Sequence[Any], changed: int) -> None:
+def _check_apart(rows: Sequence[Input], user: Sequence[Any], changed: Sequence[int]) -> None:
     """Raise ArgumentError where another argument, or element of a list, lies in the memory of one that the
     program changes: the program would not see the change in it."""
-    arrays = [(i, k, array) for i, x in enumerate(user) for k, array in enumerate(_arrays_of(x))]
-    for k, mine in enumerate(_arrays_of(user[changed])):
-        for position, j, array in arrays:
-            if (position, j) != (changed, k) and shares_memory(mine, array):
-                raise ArgumentError(_shared_message(rows[changed].name, rows[position].name))
+    arrays = [(position, array) for position, x in enumerate(user) for array in _arrays_of(x)]
+    for pair in sharing_pairs([array for _, array in arrays]):
+        first, second = (arrays[i][0] for i in pair)
+        if first in changed:
+            raise ArgumentError(_shared_message(rows[first].name, rows[second].name))
+        if second in changed:
+            raise ArgumentError(_shared_message(rows[second].name, rows[first].name))
 
 
 def _shared_message(mine: str, other: str) -> str:

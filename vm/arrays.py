@@ -7,7 +7,9 @@ well).
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final, Protocol, cast
 
@@ -212,15 +214,48 @@ def is_writable(array: Any) -> bool:
     return is_torch(array) or (flags is not None and bool(flags.writeable))
 
 
-def shares_memory(x: Any, y: Any) -> bool:
-    """Return whether some element of `x` lies where one of `y` does; False where one is no array in memory.
-    Where that is hard to tell, whether their memory may overlap."""
-    if not is_array(x) or not is_array(y):
-        return False
+def sharing_pairs(arrays: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the positions, the lower first, of each two of `arrays` of which some element of one lies where
+    one of the other does; what is no array in memory shares none. Where that is hard to tell, those whose
+    memory may overlap. Only arrays whose address ranges overlap are compared: n arrays apart from each
+    other take O(n log n) steps."""
+    spans = sorted((*bounds, i) for i, x in enumerate(arrays) if (bounds := _bounds(x)) is not None)
+    for i, (_, end, position) in enumerate(spans):
+        for start, _, other in itertools.islice(spans, i + 1, None):
+            if start >= end:
+                break
+            if _overlap(arrays[position], arrays[other]):
+                yield min(position, other), max(position, other)
+
+
+def _bounds(x: Any) -> tuple[int, int] | None:
+    """Return the addresses of an array's first byte and of the one behind its last, if it has any."""
+    if not is_array(x):
+        return None
     try:
-        mine, other = _bytes_of(x), _bytes_of(y)
+        start, shape, strides, size = _torch_layout(x) if is_torch(x) else _numpy_layout(_bytes_of(x))
     except (RuntimeError, DeviceError, KindError):  # sparse or fake tensors: binding says what is wrong
-        return False
+        return None
+    if 0 in shape:
+        return None
+    end = start + size
+    for n, stride in zip(shape, strides, strict=True):
+        reach = (n - 1) * stride
+        start, end = (start, end + reach) if reach > 0 else (start + reach, end)
+    return start, end
+
+
+def _torch_layout(x: Any) -> tuple[int, Sequence[int], Sequence[int], int]:
+    size = x.element_size()
+    return x.data_ptr(), x.shape, [stride * size for stride in x.stride()], size
+
+
+def _numpy_layout(x: np.ndarray[Any, Any]) -> tuple[int, Sequence[int], Sequence[int], int]:
+    return x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize
+
+
+def _overlap(x: Any, y: Any) -> bool:
+    mine, other = _bytes_of(x), _bytes_of(y)
     try:
         return np.shares_memory(mine, other, max_work=cast(Any, MAX_OVERLAP_WORK))
     except np.exceptions.TooHardError:

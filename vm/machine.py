@@ -18,7 +18,7 @@ import numpy as np
 
 from . import fast_path
 from ._runtime import ffi, lib
-from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, shares_memory
+from .arrays import NUMPY, Library, as_array, is_array, is_torch, library_of, sharing_pairs
 from .entry_points import read_entry_points, read_symbols
 from .errors import ArgumentError, ArtifactError
 from .fast_path import QuickCalls
@@ -241,11 +241,13 @@ class Machine:
                 raise ArgumentError(f'out "{name}": the program does not say which result that is')
             if kinds[index] != "tensor" or not (is_torch(array) or isinstance(array, np.ndarray)):
                 raise ArgumentError(f'out "{name}" must be an array, for a result that is a tensor')
-            if any(shares_memory(array, x) for x in (*inputs, *(x for i, x in out.items() if i != index))):
+            room[kinds[:index].count("tensor")] = (array, name)
+        for _, later in sharing_pairs([*inputs, *out.values()]):
+            if later >= len(inputs):
+                name = self.outputs[list(out)[later - len(inputs)]].name
                 raise ArgumentError(
                     f'out "{name}" shares memory with an input or another out: pass a new array'
                 )
-            room[kinds[:index].count("tensor")] = (array, name)
         results = self._call(inputs, 0, room=room)
         for index, array in out.items():
             if results[index] is not array:  # an input or a constant, or the same tensor as another result
