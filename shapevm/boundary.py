@@ -240,9 +240,12 @@ class _Trial:
             yield self._cut(dict.fromkeys(self._partners(index, value), value))
 
     def _partners(self, index: int, value: int) -> set[int]:
-        """Return `index` and the symbols that stand in a guard with it and may be `value`."""
+        """Return `index` and the symbols that stand in a guard with it, may be `value`, and are no smaller in
+        the example."""
         found = set().union(*(condition for condition in self.joint if index in condition))
-        return {i for i in found if value in _small_values(self.exe.machine.symbols[i])}
+        symbols = self.exe.machine.symbols
+        reached = {i for i in found if value <= self.sizes[symbols[i].name]}
+        return {i for i in reached if value in _small_values(symbols[i])}
 
     def _integers(self) -> list[Any]:
         return [row for row in self.exe.machine.inputs if _is_integer(row)]

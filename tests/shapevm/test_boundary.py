@@ -260,6 +260,17 @@ def test_a_guard_on_two_sizes_narrows_neither():
         torch.testing.assert_close(exe(x, y, z), torch.cat([x, y]) * z)
 
 
+def test_an_example_without_elements_is_cut_no_further_than_it_goes():
+    """A guard is on the height and the number of images, of which the example has none: that the result is
+    empty, as it is."""
+    unfold = torch.nn.Unfold(2)
+    shapes = (dict.fromkeys(range(4), AUTO),)
+    exe = shapevm.compile(unfold, (torch.randn(0, 1, 5, 5),), dynamic_shapes=shapes)
+    for height in (5, 2, 7):
+        x = torch.randn(0, 1, height, 5)
+        torch.testing.assert_close(exe(x), unfold(x))
+
+
 def test_a_program_that_fails_inside_of_vmap_leaves_nothing_behind():
     class Maps(torch.nn.Module):
         def forward(self, x, y):
