@@ -140,7 +140,10 @@ def _rolled(b: Builder, x: Value, axis: int, shift: DimExpr) -> Value:
 def diff(
     b: Builder, x: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
 ) -> Value:
-    """The difference of each element to the one before it along an axis, `n` times over."""
+    """The difference of each element to the one before it along an axis, `n` times over. Where `n` is 0, it
+    is `x` alone, as in PyTorch."""
+    if n == 0:
+        return x
     given = [each for each in (prepend, x, append) if each is not None]
     x = cat(b, given, dim) if len(given) > 1 else x
     axis = B.axis_of("diff", dim, len(B.shape_of(x)))

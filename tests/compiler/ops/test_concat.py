@@ -57,6 +57,8 @@ CASES: list[Case] = [
     ("two of two cuts", lambda x: torch.cat([x, x[:1] * 2]) * torch.cat([x[:1], x]), (((7, "n"), f32),)),
     ("along two loops", lambda x, y: (lambda c: c[:, None] - c[None])(torch.cat([x, y])), XY),
     ("along three loops", outer, ((("n",), f32), ((4,), f32))),
+    ("differences", lambda x: (torch.diff(x, 2, 0), torch.diff(x, 5, 1), torch.diff(x, 1, 1, x, x)), X),
+    ("no differences", lambda x: (torch.diff(x, 0, 1, x, x) + 1, torch.diff(x, 0, 0)), X),
     ("indices", lambda x: torch.cat([torch.arange(x.shape[0]), torch.arange(3)]), X),
     ("a gather", lambda x, i: torch.cat([x[:, i % 3], x], 1), ((("n", 3), f32), ((5,), i64))),
     ("many rows", lambda x: torch.cat([x * i for i in range(50)]), X),
