@@ -179,10 +179,8 @@ def segment_reduce(
     given = B.cast_to(b, given, "i64")
     count = B.shape_of(given)[-1]
     ends = B.reshape(b, given, [rows, count])
-    if lengths is None:
-        count = simplify(count - 1)
-        ends = B.take(b, ends, 1, 1, count)
-    else:
+    n_before = 1 if lengths is None else 0  # the first offset ends what is in no segment
+    if lengths is not None:
         ends = B.reshape(
             b, b.one("scan", B.reshape(b, ends, [rows, count, 1]), function="sum"), [rows, count]
         )
@@ -195,6 +193,8 @@ def segment_reduce(
         return grouped(b, x, group, count, reduce, initial, 1, of_none)
 
     found = B.in_f32(b, compute, B.reshape(b, data, [rows, shape[axis], inner]))
+    count = simplify(count - n_before)
+    found = B.take(b, found, 1, n_before, count)
     return B.reshape(b, found, [*shape[:axis], count, *shape[axis + 1 :]])
 
 

@@ -41,6 +41,13 @@ def segments(reduce: str, **options: Any) -> Callable[[torch.Tensor], torch.Tens
     return run
 
 
+def segments_between(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Nothing before the first offset counts, nor does what is behind the last."""
+    offsets = torch.tensor([1, 3, 3, 4]).expand(x.shape[0], 4)
+    kinds = ("sum", "max", "min", "prod", "mean")
+    return tuple(torch.segment_reduce(x, kind, offsets=offsets, axis=1, unsafe=True) for kind in kinds)
+
+
 def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     samples = SAMPLES.expand(x.shape[0], 2, 2)
     values, places = torch.ops.aten.fractional_max_pool2d(x, [2, 3], [4, 5], samples)
@@ -76,6 +83,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("embedding_bag weights", bags("sum", per_sample_weights=torch.arange(6.0)), X),
     ("embedding_bag last offset", bags("sum", include_last_offset=True), X),
     ("segments", lambda x: tuple(segments(kind)(x) for kind in ("sum", "max", "min", "prod", "mean")), X),
+    ("segments between", segments_between, X),
     ("segments begun", lambda x: tuple(segments(kind, initial=2)(x) for kind in ("sum", "max")), X),
     ("fractional pool", pooled, IMAGES),
     ("gradient of a pool", gradient, IMAGES),
