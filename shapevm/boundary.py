@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .conditions import condition_symbols, joint_conditions
 from .state import RANDOM
+from .unchecked import checked
 from .vm.errors import Error, GuardError, ShapeError
 from .vm.sizes import derived_sizes
 
@@ -280,14 +281,14 @@ class _Trial:
         return {**values, **{i: size for i, size in more.items() if size <= self.sizes[symbols[i].name]}}
 
     def _expected(self, args: Any, kwargs: Any) -> Any:
-        with _as_before(self.exe, self.model), _checked():
+        with _as_before(self.exe, self.model), checked():
             results = self.model(*_copied(args), **_copied(kwargs))
             return _copied(results)  # they may be buffers, which are set back
 
     def _refuses(self, args: Any, kwargs: Any) -> bool:
         """Return True where the program itself says that it is not for these arguments."""
         try:
-            with _as_before(self.exe, self.model):
+            with _as_before(self.exe, self.model), checked():
                 self.exe(*_copied(args), **_copied(kwargs))
         except Error:
             return True
@@ -336,28 +337,6 @@ class _Trial:
         """Return True for a guard on several sizes."""
         is_guard = isinstance(error, GuardError)
         return is_guard and len(condition_symbols(self.program, error.function, error.pc)) > 1
-
-
-def _checked() -> Any:
-    """Return a context in which what PyTorch leaves unchecked raises an error and does not end the process:
-    lengths and offsets of segments, which of example data that was cut may lie outside of it, and attention
-    of empty tensors, by which its kernels divide."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    unchecked = (torch.segment_reduce, torch.ops.aten.segment_reduce.default)
-    attention = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-    )
-
-    class Checked(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in attention and not all(x.numel() for x in args if isinstance(x, torch.Tensor)):
-                raise ValueError(f"{func}: an empty tensor")
-            return func(*args, **{**(kwargs or {}), **({"unsafe": False} if func in unchecked else {})})
-
-    return Checked()
 
 
 @contextmanager

@@ -313,8 +313,28 @@ def test_segments_that_end_behind_cut_data_are_not_run(caplog: pytest.LogCapture
         caplog.at_level(logging.WARNING, "shapevm"),
         shapevm.compile(Segments(), args, dynamic_shapes=shapes) as exe,
     ):
-        assert torch.equal(exe(*args), Segments()(*args))
-    assert "size n = 1 is not checked" in caplog.text
+        for given in (args, (args[0][:1], torch.tensor([0, 1, 0]))):
+            assert torch.equal(exe(*given), Segments()(*given))
+    assert not said(caplog)  # with lengths of 0 it is checked
+
+
+@pytest.mark.as_given
+def test_pivots_and_offsets_outside_of_cut_data_are_not_used() -> None:
+    """PyTorch reads and writes wherever they say."""
+
+    class Parts(torch.nn.Module):
+        def forward(
+            self, lu: torch.Tensor, pivots: torch.Tensor, x: torch.Tensor, offsets: torch.Tensor
+        ) -> tuple[torch.Tensor, ...]:
+            return *torch.lu_unpack(lu, pivots), torch.segment_reduce(x, "max", offsets=offsets)
+
+    rows = 20_000_000
+    pivots = torch.tensor([2, 3, 3], dtype=torch.int32)
+    args = torch.randn(3, 5), pivots, torch.randn(rows), torch.tensor([0, rows - 5, rows])
+    shapes = ({0: AUTO, 1: AUTO}, {0: AUTO}, {0: AUTO}, None)
+    with shapevm.compile(Parts(), args, dynamic_shapes=shapes) as exe:
+        for a, b in zip(exe(*args), Parts()(*args), strict=True):
+            torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize(("load", "n_threads"), [(0.0, 4), (5.2, 4), (6.4, 3), (8.0, 1), (30.0, 1)])
