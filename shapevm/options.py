@@ -229,9 +229,9 @@ class Options:
     accurate: bool = option(
         False,
         Row(
-            "matrix products add up at most 16 products in a row, and convolutions are sums of products, "
+            "matrix products add up at most 16 products in a row, convolutions are sums of products, "
             "never by Winograd's algorithm, whose errors may be 4 times PyTorch's (3 x 3 taps take up to 2.7 "
-            "times as long then)",
+            "times as long then), and batch norms stay apart from the weights before them",
         ),
     )
 

@@ -146,7 +146,7 @@ class Graph:
     between calls, their first values: arrays with their dtype, or strings, and tuples for lists, with their
     type. `rounding`: of the weights of matrix products. `accurate`:
     products are added up in short chains, and no algorithm is used whose sums are less exact than fused
-    multiply-adds one after the other (Winograd's are).
+    multiply-adds one after the other (Winograd's are), and factors stay apart from weights (`fold_scales`).
     """
 
     name: str
@@ -271,8 +271,13 @@ def copied(graph: Graph) -> Graph:
 
 def erase(block: Block, node: Node) -> None:
     """Remove `node`, its regions included, from `block`; its results must be unused."""
-    for region in node.regions:
-        for inner in list(region.nodes):
-            erase(region, inner)
-    node.set_args([])
+    detach(node)
     block.nodes.remove(node)
+
+
+def detach(node: Node) -> None:
+    """Let `node` and what its regions hold use nothing more."""
+    for region in node.regions:
+        for inner in region.nodes:
+            detach(inner)
+    node.set_args([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..ir.graph import Block, Graph, Node, Value, erase
+from ..ir.graph import Block, Graph, Node, Value, detach
 from ..ir.sizes import node_sizes, sizes_named
 
 #: Ops that act on something besides their results: they stay.
@@ -25,14 +25,17 @@ def has_effect(node: Node) -> bool:
 
 def _clean(block: Block, yielded: Counter[Value], sizes: set[str]) -> None:
     """`sizes`: the symbols that live nodes, all of them further on, mention."""
-    for node in reversed(list(block.nodes)):
+    dead = set()
+    for node in reversed(block.nodes):
         if has_effect(node) or any(_is_used(result, yielded, sizes) for result in node.results):
             sizes |= node_sizes(node)
             for region in node.regions:
                 _clean(region, yielded, sizes)
         else:
             yielded.subtract(_yields(node))
-            erase(block, node)
+            detach(node)
+            dead.add(node)
+    block.nodes = [node for node in block.nodes if node not in dead]
 
 
 def _is_used(value: Value, yielded: Counter[Value], sizes: set[str]) -> bool:

@@ -17,6 +17,7 @@ from .cse import cse
 from .dce import dce
 from .decompose import decompose
 from .fold_constants import fold_constants
+from .fold_scales import fold_scales
 from .hoist_products import hoist_products
 from .layout import choose_layout
 from .move_scales import move_scales
@@ -37,6 +38,11 @@ from .update_in_place import find_updates, update_in_place
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (move_scales, "imported"),  # an imported graph: products are whole, and so are quantised weights
     (decompose, "core"),  # every op is declared
+    (fold_scales, "core"),  # products are whole, their weights no integers; permutes stand as in the program
+    (
+        dce,
+        "core",
+    ),  # multiply_planes asks how many users values have: the products that were replaced are none
     (multiply_planes, "core"),  # permutes stand around their convolutions
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
