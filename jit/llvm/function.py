@@ -480,7 +480,7 @@ class Function:
             body = self.label("body")
             self.do(f"br i1 {self.less(index, end).name}, label %{body}, label %{after}")
             self.start(body)
-        state = Loop(list(phis), self.call("i64", "llvm.expect.i64", index, Value("i64", "0")))
+        state = Loop(list(phis), self.opaque(index))
         yield state
         values = state.values(len(phis))
         following = self.i64(self.add(index, step))
@@ -493,6 +493,10 @@ class Function:
         self._put_phis(place, [index, *phis], (before, initials), (latch, nexts))
         self.start(after)
         state.results = phis if test_first else values
+
+    def opaque(self, index: Value) -> Value:
+        """Return an i64 of which LLVM's loop strength reduction does not see where it comes from."""
+        return self.call("i64", "llvm.expect.i64", index, Value("i64", "0"))
 
     def _put_phis(
         self,

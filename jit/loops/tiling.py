@@ -18,7 +18,7 @@ from .bodies import LANES
 from .loops import Loops
 
 TILE_BYTES = 32 * 1024
-CROSS_TILE = (64, 64)  # iterations of the transposed loop and of the last loop in a tile (16 KB of f32 read)
+CROSS_TILE = 64  # iterations of the transposed loop and of the last loop in a tile (16 KB of f32 read)
 ROW_GUESS = 512  # iterations of a row whose length is known only at run time
 WHOLE = 0  # a divisor: all iterations are in each tile
 
@@ -70,16 +70,23 @@ def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Div
 
 
 def plan(
-    loops: Loops, element_bytes: int, multiple: int, row: bool, tile_bytes: int = TILE_BYTES, columns: int = 1
+    loops: Loops,
+    element_bytes: int,
+    multiple: int,
+    row: bool,
+    tile_bytes: int = TILE_BYTES,
+    columns: int = 1,
+    cross: int = CROSS_TILE,
 ) -> list[Divisors]:
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
     `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
     be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile.
+    `cross`: iterations of both loops in a tile where an access crosses the last loop.
     """
     transposed = None if row else transposed_loop(loops)
     if transposed is not None:
-        return _transposed_plan(loops, transposed, multiple)
+        return _transposed_plan(loops, transposed, multiple, cross)
     budget = max(tile_bytes // max(element_bytes, 1), multiple)
     plans: list[Divisors] = []
     for loop in reversed(range(len(loops.domain))):
@@ -94,7 +101,7 @@ def plan(
     return plans[::-1]
 
 
-def _transposed_plan(loops: Loops, transposed: int, multiple: int) -> list[Divisors]:
+def _transposed_plan(loops: Loops, transposed: int, multiple: int, cross: int) -> list[Divisors]:
     """Return the divisors where an access crosses the last loop, as in a transposition.
 
     A tile is a block of both loops: each cache line that it touches is used up before it leaves the cache.
@@ -102,10 +109,10 @@ def _transposed_plan(loops: Loops, transposed: int, multiple: int) -> list[Divis
     """
     last = len(loops.domain) - 1
     length = loops.domain[transposed]
-    spare = CROSS_TILE[0] // max(length, 1) if isinstance(length, int) else 1
+    spare = cross // max(length, 1) if isinstance(length, int) else 1
     plans: dict[int, Divisors] = {}
-    plans[last], left = divide(loops.factors[last], CROSS_TILE[1] * max(spare, 1), multiple)
-    plans[transposed], left = divide(loops.factors[transposed], max(CROSS_TILE[0] * left, 1), LANES)
+    plans[last], left = divide(loops.factors[last], cross * max(spare, 1), multiple)
+    plans[transposed], left = divide(loops.factors[transposed], max(cross * left, 1), LANES)
     for loop in reversed(range(last)):
         if loop != transposed:
             plans[loop], left = divide(loops.factors[loop], max(left, 1))

@@ -20,11 +20,12 @@ from ...loops.bodies import LANES, BodyEmitter, Position, find_depends
 from ...loops.loops import Loops, moved_last, simplify
 from ...loops.nontemporal import bypasses, either_way, read_ahead
 from ...loops.strip_mining import State, each, strip
-from ...loops.tiling import TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
+from ...loops.tiling import CROSS_TILE, TILE_BYTES, Range, plan, shared, tile_cost, tiles_of, transposed_loop
 from ...spec import Nest, Terms
 from ..family import Variant, first_fitting
 from .asking import VECTORS, WITHOUT_ASKING
 from .columns import Columns, find_columns
+from .layout_change import TILE, LayoutChange, changes_layout
 from .narrow_transpose import Narrow, narrow_loop
 from .plan import weight
 from .reduce import REDUCTIONS
@@ -92,6 +93,12 @@ class Problem:
         return narrow_loop(self.loops)
 
     @property
+    def layout(self) -> int | None:
+        """The loop that a copy of known sizes lies along where the last one strides, None elsewhere."""
+        found = transposed_loop(self.loops)
+        return found if changes_layout(self.loops, found, self.asks) else None
+
+    @property
     def loads(self) -> list[int]:
         """The loads that lie along it."""
         return [] if self.transposed is None else transposed_loads(self.loops, self.transposed)
@@ -138,7 +145,8 @@ class Emitter:
         self.f = f
         self.loops = problem.loops
         traffic, step = _traffic(problem), Columns.step if problem.has_columns else 1
-        self.plans = plan(self.loops, traffic, SHARE_MULTIPLE, problem.has_rows, tile_bytes, step)
+        cross = CROSS_TILE if problem.layout is None else TILE
+        self.plans = plan(self.loops, traffic, SHARE_MULTIPLE, problem.has_rows, tile_bytes, step, cross)
         self.weight = sum(weight(i) for i in self.loops.body)
         is_exact = all(isinstance(size, int) for size in sizes)
         self.part: Function | None = None
@@ -214,11 +222,17 @@ def _narrow(f: Function, problem: Problem, bodies: BodyEmitter) -> Narrow:
     return Narrow(f, problem.loops, bodies, problem.narrow)
 
 
+def _layout(f: Function, problem: Problem, bodies: BodyEmitter) -> LayoutChange:
+    assert problem.layout is not None
+    return LayoutChange(f, problem.loops, bodies, problem.layout)
+
+
 #: The first one that fits is taken; `emit` returns what emits a tile.
 VARIANTS: tuple[Variant[Problem, Callable[[Function, Problem, BodyEmitter], TileCode]], ...] = (
     Variant("columns", lambda p: p.has_columns, lambda f, p, bodies: Columns(f, p.loops, bodies)),
     Variant("rows", lambda p: p.has_rows, lambda f, p, bodies: Rows(f, p.loops, bodies)),
     Variant("narrow-transpose", lambda p: p.narrow is not None, _narrow),
+    Variant("layout-change", lambda p: p.layout is not None, _layout),
     Variant("tiled-transpose", lambda p: bool(p.loads), _blocks),
     Variant("pointwise", lambda p: True, lambda f, p, bodies: Pointwise(f, p.loops, bodies)),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.access import memory_element
@@ -18,12 +19,14 @@ from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
 from ...llvm.transpose import transpose
+from ...llvm.vector import AVX512_BYTES
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...loops.loops import Loops
 from ...loops.nontemporal import can_bypass_caches
 from ...loops.strip_mining import each, rounded_down
 from ...loops.tiling import Range
 from ...spec import Instr, Terms
+from .quarters import N_BYTES, SHORT, Rows, emit_upright
 
 BLOCK = LANES * LANES
 FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
@@ -45,11 +48,26 @@ def transposed_loads(loops: Loops, transposed: int | None) -> list[int]:
     return found
 
 
+def is_copy(loops: Loops) -> bool:
+    """Whether the body is a load and a store along the last loop."""
+    return [i.op for i in loops.body] == ["load", "store"] and _lies_along(
+        loops.body[1], len(loops.domain) - 1
+    )
+
+
 def _lies_along(store: Instr, loop: int) -> bool:
     """Return whether a store takes elements side by side along `loop`."""
     *outer, inner = store.index
     is_direct = all(place.value is None for place in store.index)
     return is_direct and (inner.loop, inner.scale) == (loop, 1) and all(x.loop != loop for x in outer)
+
+
+def scatters_writes(read: int, written: int) -> bool:
+    """Whether blocks go along the rows that they read, for rows so many bytes apart: where rows written do
+    not fall on few sets of the first-level cache, and are whole lines and not much longer than those read, or
+    the latter fall on few sets."""
+    are_short_lines = written % LINE_BYTES == 0 and written <= MUCH * read
+    return written % FEW_SETS != 0 and (are_short_lines or read % (2 * FEW_SETS) == 0)
 
 
 @dataclass(frozen=True)
@@ -84,9 +102,43 @@ class Transposition:
         n_ahead = max(LANES, LINE_BYTES // self.n_bytes)
         for place in [*(sources if self.reads_ahead else []), *(targets if self.writes_ahead else [])]:
             prefetch(part, unread(part, place, n_ahead, self.element), 3)
+        if self.n_bytes == N_BYTES and not self.streams and part.register_bytes < AVX512_BYTES:
+            for column in range(0, LANES, SHORT):
+                here = part.at(source, self.element, column)
+                emit_upright(part, self.element, Rows(here, stride), Rows(targets[column], pitch))
+            return
         columns = transpose(part, [part.load(vector(self.element, LANES), place) for place in sources])
         for value, place in zip(columns, targets, strict=True):
             (part.stream if self.streams else part.store)(value, place)
+
+
+class Places(NamedTuple):
+    """Where the loads and stores of such a nest are."""
+
+    f: Function
+    bodies: BodyEmitter
+    transposed: int
+    last: int
+
+    def at(self, outer: tuple[Int, ...], transposed: Int, last: Int) -> Position:
+        """Return the position of two values of the loops that cross, and `outer` of the others."""
+        values = {self.transposed: transposed, self.last: last}
+        return Position(tuple(values.get(i, value) for i, value in enumerate(outer)))
+
+    def stride(self, i: int, at: Position, loop: int) -> Int:
+        """Return by how many elements load or store i moves from `at` with one step of `loop`."""
+        f = self.f
+        loops = tuple(f.add(value, int(n == loop)) for n, value in enumerate(at.loops))
+        return f.sub(self.bodies.offset(i, replace(at, loops=loops)), self.bodies.offset(i, at))
+
+    def address(self, i: int, at: Position) -> Value:
+        """Return the address of what load or store i takes at `at`."""
+        buffer = self.bodies.addresses[self.bodies.body[i].buffer or 0]
+        return self.f.at(buffer, self.element(i), self.bodies.offset(i, at))
+
+    def element(self, i: int) -> str:
+        """Return the LLVM type in memory of what load or store i takes."""
+        return memory_element(self.bodies.body[i].dtype)
 
 
 class Blocks:
@@ -98,11 +150,10 @@ class Blocks:
     ) -> None:
         self.f = f
         self.bodies, self.asks = bodies, asks
-        self.transposed, self.last, self.loads = transposed, len(loops.domain) - 1, loads
+        self.transposed, self.loads = transposed, loads
+        self.crossing = Places(f, bodies, transposed, len(loops.domain) - 1)
         self.hoisted = bodies.hoistable(transposed)
-        self.is_copy = [i.op for i in loops.body] == ["load", "store"] and _lies_along(
-            loops.body[1], self.last
-        )
+        self.is_copy = is_copy(loops)
         self.overlaps = self._overlaps(loops)
         self.places: dict[int, Value] = {}
         self.scratch: Terms = () if self.overlaps else self._take_scratch()
@@ -111,7 +162,7 @@ class Blocks:
     def _overlaps(self, loops: Loops) -> bool:
         """Return whether what is left behind whole blocks is done by blocks that overlap these: in plain
         copies, which may store an element twice, of sizes known to be large enough."""
-        sizes = [loops.domain[loop] for loop in (self.transposed, self.last)]
+        sizes = [loops.domain[loop] for loop in (self.transposed, self.crossing.last)]
         found = self.is_copy and all(isinstance(size, int) and size >= LANES for size in sizes)
         if found:
             self.f.takes("overlapping")
@@ -134,18 +185,19 @@ class Blocks:
         latency of memory.
         """
         stores = [i for i in self.bodies.body if i.op == "store"]
-        return len(stores) == 1 and can_bypass_caches(self.f, self.bodies, stores, self.last, STREAM_BYTES)
+        return len(stores) == 1 and can_bypass_caches(
+            self.f, self.bodies, stores, self.crossing.last, STREAM_BYTES
+        )
 
     def emit(self, parts: Sequence[Range]) -> None:
         """Emit the work of a tile: `parts` of the loops."""
         others = [
-            part if i not in (self.transposed, self.last) else Range(0, 1) for i, part in enumerate(parts)
+            part if i not in (self.transposed, self.crossing.last) else Range(0, 1)
+            for i, part in enumerate(parts)
         ]
-        each(self.f, others, lambda outer: self._tile(outer, parts[self.transposed], parts[self.last]))
-
-    def _at(self, outer: tuple[Int, ...], transposed: Int, last: Int) -> Position:
-        values = {self.transposed: transposed, self.last: last}
-        return Position(tuple(values.get(i, value) for i, value in enumerate(outer)))
+        each(
+            self.f, others, lambda outer: self._tile(outer, parts[self.transposed], parts[self.crossing.last])
+        )
 
     @contextmanager
     def _steps(self, part: Range, after: Int) -> Iterator[Int]:
@@ -163,11 +215,11 @@ class Blocks:
 
         def along_writes() -> None:
             with self._steps(transposed, after) as i, self._steps(last, ends) as j:
-                self._block(self._at(outer, i, j), False)
+                self._block(self.crossing.at(outer, i, j), False)
 
         def along_reads(bypasses: bool) -> None:
             with self._steps(last, ends) as j, self._steps(transposed, after) as i:
-                self._block(self._at(outer, i, j), bypasses)
+                self._block(self.crossing.at(outer, i, j), bypasses)
 
         def nontemporal() -> None:
             along_reads(True)
@@ -186,23 +238,20 @@ class Blocks:
             start = ends if transposed.is_multiple(LANES) else self._start(i.index, after, ends, last.begin)
             with f.loop(start, end, LANES) as j:
                 counts = f.sub(transposed.end(f), i.index), f.sub(end, j.index)
-                self._edge(self._at(outer, i.index, j.index), *(f.minimum(n, LANES) for n in counts))
+                self._edge(self.crossing.at(outer, i.index, j.index), *(f.minimum(n, LANES) for n in counts))
 
     def _scatters_writes(self) -> bool:
-        """Whether blocks that nothing is asked for go along the rows that they read: where rows written do
-        not fall on few sets of the first-level cache, and are whole lines and not much longer than those
-        read, or the latter fall on few sets."""
+        """Whether blocks that nothing is asked for go along the rows that they read."""
         if not self.is_copy:
             return False
         load, store = self.bodies.ids
-        at = self._at((0,) * (self.last + 1), 0, 0)
-        read, written = self._stride(load, at, self.last), self._stride(store, at, self.transposed)
+        at = self.crossing.at((0,) * (self.crossing.last + 1), 0, 0)
+        read = self.crossing.stride(load, at, self.crossing.last)
+        written = self.crossing.stride(store, at, self.transposed)
         if not (isinstance(read, int) and isinstance(written, int)):
             return False
         n_bytes = DTYPES[self.bodies.body[0].dtype].bytes
-        read, written = read * n_bytes, written * n_bytes
-        are_short_lines = written % LINE_BYTES == 0 and written <= MUCH * read
-        return written % FEW_SETS != 0 and (are_short_lines or read % (2 * FEW_SETS) == 0)
+        return scatters_writes(read * n_bytes, written * n_bytes)
 
     def _start(self, index: Int, after: Int, ends: Int, begin: Int) -> Int:
         """Return where what is left of the rows at `index` starts: behind whole blocks, if there were any."""
@@ -213,33 +262,27 @@ class Blocks:
     def _block(self, at: Position, bypasses: bool) -> None:
         f = self.f
         for i in self.loads:
-            source, stride = self._address(i, at), self._stride(i, at, self.last)
-            element, n_bytes = self._element(i), DTYPES[self.bodies.body[i].dtype].bytes
+            source, stride = self.crossing.address(i, at), self.crossing.stride(i, at, self.crossing.last)
+            element, n_bytes = self.crossing.element(i), DTYPES[self.bodies.body[i].dtype].bytes
             if not self.is_copy:
                 Transposition(element, n_bytes).call(f, source, stride, self.places[i])
                 continue
             store = self.bodies.ids[-1]
-            target, pitch = self._address(store, at), self._stride(store, at, self.transposed)
+            target, pitch = self.crossing.address(store, at), self.crossing.stride(store, at, self.transposed)
             part = Transposition(element, n_bytes, self.asks, self.asks and not bypasses, bypasses)
             part.call(f, source, stride, target, pitch)
         if not self.is_copy:
             self._body(replace(at, bypasses=bypasses), LANES)
 
-    def _stride(self, i: int, at: Position, loop: int) -> Int:
-        """Return by how many elements load or store i moves from `at` with one step of `loop`."""
-        f = self.f
-        loops = tuple(f.add(value, int(n == loop)) for n, value in enumerate(at.loops))
-        return f.sub(self.bodies.offset(i, replace(at, loops=loops)), self.bodies.offset(i, at))
-
     def _edge(self, at: Position, rows: Int, columns: Int) -> None:
         f = self.f
-        first, last = at.loops[self.transposed], at.loops[self.last]
+        first, last = at.loops[self.transposed], at.loops[self.crossing.last]
         with f.loop(0, columns, nonempty=True) as column, f.loop(0, rows, nonempty=True) as row:
-            here = {self.transposed: f.add(first, row.index), self.last: f.add(last, column.index)}
+            here = {self.transposed: f.add(first, row.index), self.crossing.last: f.add(last, column.index)}
             place = Position(tuple(here.get(i, value) for i, value in enumerate(at.loops)))
             for i in self.loads:
                 n_bytes = DTYPES[self.bodies.body[i].dtype].bytes
-                element = f.load(self._element(i), self._address(i, place), align=n_bytes)
+                element = f.load(self.crossing.element(i), self.crossing.address(i, place), align=n_bytes)
                 f.store(element, self._place(i, f.add(f.mul(row.index, LANES), column.index)), align=1)
         self._body(replace(at, mask=tail_mask(f, columns)), rows)
 
@@ -251,21 +294,11 @@ class Blocks:
         with f.loop(0, rows, nonempty=True) as row:
             values = dict(given)
             for i in self.loads:
-                raw = f.load(vector(self._element(i), LANES), self._place(i, f.mul(row.index, LANES)))
+                raw = f.load(vector(self.crossing.element(i), LANES), self._place(i, f.mul(row.index, LANES)))
                 values[i] = self.bodies.registers(i, raw)
             here = f.add(first, row.index)
             loops = tuple(here if i == self.transposed else value for i, value in enumerate(at.loops))
             self.bodies.emit(ids, replace(at, loops=loops), values)
 
-    def _address(self, i: int, at: Position) -> Value:
-        return self.f.at(self._buffer(i), self._element(i), self.bodies.offset(i, at))
-
-    def _element(self, i: int) -> str:
-        """Return the LLVM type in memory of what load or store i takes."""
-        return memory_element(self.bodies.body[i].dtype)
-
-    def _buffer(self, i: int) -> Value:
-        return self.bodies.addresses[self.bodies.body[i].buffer or 0]
-
     def _place(self, i: int, element: Int) -> Value:
-        return self.f.at(self.places[i], self._element(i), element)
+        return self.f.at(self.places[i], self.crossing.element(i), element)

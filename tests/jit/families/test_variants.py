@@ -103,6 +103,7 @@ CASES: dict[str, Case] = {
     "columns of sums": (test_columns.reduction("reduce.sum"), (64, 8), V4, "columns"),
     "a transposition": (nests.transpose(), (64, 64), V4, "tiled-transpose overlapping"),
     "a transposition, any sizes": (nests.transpose(), None, V4, "tiled-transpose"),
+    "a transposition of twelve columns": (nests.transpose(), (12, 64), V4, "layout-change"),
     "a transposition of a few columns": (nests.transpose(), (8, 64), V4, "narrow-transpose"),
     "an output larger than the caches": (nests.copy(), (4096, 4096), V4, "pointwise nontemporal"),
     "large rows": (nests.softmax(), (4096, 4096), V4, "rows nontemporal"),
