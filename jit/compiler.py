@@ -151,7 +151,8 @@ def _plain(size: Size) -> Size:
 
 def _plain_work(work: Work) -> Work:
     tiles = tuple((_plain(size), int(divisor)) for size, divisor in work.tiles)
-    return Work(tiles, _plain_terms(work.scratch), _plain_terms(work.cost))
+    lines = tuple(row._replace(height=_plain(row.height)) for row in work.lines)
+    return Work(tiles, _plain_terms(work.scratch), _plain_terms(work.cost), lines)
 
 
 def _plain_terms(terms: Terms) -> Terms:

@@ -75,6 +75,7 @@ def machine_options(strategy: str | None, has_compiler: bool, limits: Limits | N
         perf_map=settings.perf_map,
         caches=CacheLimits(settings.code_mib << 20, settings.plans),
         reading=Reading(huge_pages=settings.huge_pages),
+        bands=settings.bands,
     )
     return (limits or Limits()).of(options)
 

@@ -104,6 +104,12 @@ TABLE: tuple[Setting, ...] = (
         + "; ".join(f"{name}: {meaning}" for name, (_, meaning) in CODES["huge_pages"].items()),
         tuple(CODES["huge_pages"]),
     ),
+    Setting(
+        "bands", "auto",
+        "kernels that follow each other run in bands of an image's lines, of which a cache holds what one "
+        "gives the next; " + "; ".join(f"{name}: {meaning}" for name, (_, meaning) in CODES["bands"].items()),
+        tuple(CODES["bands"]),
+    ),
     Setting("fuel", 0, "instructions that one call may run; 0: no limit", greatest=(1 << 63) - 1),
     Setting("memory_mib", 0, "MiB that one call may hold at once, results included; 0: no limit"),
     Setting("timeout_ms", 0, "milliseconds that one call may take; 0: no limit"),

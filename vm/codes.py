@@ -39,6 +39,12 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "always": (1, "yes: a file is copied into memory for it, which processes then do not share"),
         "never": (2, "no"),
     },
+    # Whether kernels that follow each other run in bands of an image's lines, of which a cache holds what one gives the next.
+    "bands": {
+        "auto": (0, "where first calls at a shape take less time so"),
+        "always": (1, "wherever it can be done"),
+        "never": (2, "no"),
+    },
     # What a call site has met.
     "site": {
         "uninitialised": (0, "no launch"),

@@ -41,6 +41,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "SYMBOLS": (1024, "symbols of a contract"),
     "INPUTS": (65536, "inputs, and outputs, of a program"),
     "ENTRY_POINTS": (1024, "entry points of a program"),
+    "LINES": (1 << 16, "lines of an image that a result moves on by, or needs"),
     "TERMS": (64, "tiles, scratch terms, cost terms, bounds of a code object, each"),
 }
 
@@ -241,7 +242,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u8[32] sha256: of the record from `spec_hash` to its end, followed by the code",
         "u64 code_offset: of the code in BLOBS, a multiple of 64; in a record by itself: 0",
         "u32 record_size: bytes of this structure and all that follows it, code excluded",
-        "u32 reserved: 0",
+        "u32 n_lines: rows `lines`, at most one for each buffer",
         "u8[32] spec_hash: SHA-256 of the kernel's spec string",
         "char[16] target: a row of jit/llvm/target.py, such as x86-64-v3; zero-padded",
         "char[64] schedule: UTF-8, for people; zero-padded, at least one zero",
@@ -268,6 +269,17 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 reserved: 0",
         "i64 value: as in `size`",
         "i64 divisor: >= 1",
+    ),
+    _record(
+        "lines", "A buffer of images, one behind the other, of which a tile reads or writes some lines only.",
+        "u32 buffer: the kernel's, in no other row",
+        "u32 tile: the row `tile` that counts lines of results, the same in all rows; rows before it count images, rows behind it parts of the same lines",
+        "u32 is_dim: as in `size`, of the lines of an image",
+        "u32 reserved: 0",
+        "i64 value: as in `size`",
+        "i64 stride: from 1 to 2^16: line y of an image's results takes the buffer's lines from y * stride - low on",
+        "i64 low: from -2^16 to 2^16",
+        "i64 reach: from 1 to 2^16: how many lines, of those that exist. Of an output stride and reach are 1, low 0",
     ),
     _record(
         "term", "factor * product(sizes). Followed by `n_sizes` records `size`.",
@@ -338,6 +350,7 @@ An object is a record `object`, followed by, in this order:
 5. `n_cost` terms
 6. `n_bounds` bounds, 56 bytes each: `size` loop, i64 scale, `size` offset, `size` axis: demands
    0 <= scale * i + offset < axis at i = 0 and i = loop - 1 if loop > 0
+7. `n_lines` records `lines`
 
 `record_size` ends there. Objects follow each other in OBJECTS without gaps. Their code is in BLOBS at `code_offset`;
 objects with equal code may share it. `svm_install_code` takes one object by itself: the record with `code_offset` 0,

@@ -12,6 +12,7 @@ from .errors import ArgumentError
 from .values import text_of
 
 STRATEGIES, VERIFY, HUGE_PAGES = codes("strategy"), codes("verify"), codes("huge_pages")
+BANDS = codes("bands")
 NUMBERS = ("hot_calls", "native_code", "has_compiler", "perf_map")  # those of the fields that C has by name
 COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 
@@ -59,9 +60,10 @@ class Reading:
 @dataclass(frozen=True)
 class LoadOptions:
     """How to load a program; see `svm_options`. `plugins`: paths of shared libraries for it
-    (`Machine.load_plugin`)."""
+    (`Machine.load_plugin`). `bands`: see `svm_use_bands`."""
 
     strategy: str = "auto"
+    bands: str = "auto"
     hot_calls: int | None = None
     native_code: bool = True
     has_compiler: bool = False
@@ -105,6 +107,13 @@ def verify_code(name: str) -> int:
     if name not in VERIFY:
         raise ArgumentError(f"verify {name!r} is unknown; known are {', '.join(VERIFY)}")
     return VERIFY[name]
+
+
+def bands_code(name: str) -> int:
+    """Return the code in C of whether kernels run in bands. Raises ArgumentError for an unknown one."""
+    if name not in BANDS:
+        raise ArgumentError(f"bands {name!r} is unknown; known are {', '.join(BANDS)}")
+    return BANDS[name]
 
 
 def huge_pages_code(name: str) -> int:

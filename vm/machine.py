@@ -26,7 +26,7 @@ from .fork_lock import ForkLock
 from .host_functions import register, register_dps
 from .isa import TAGS
 from .layout import PAGE
-from .load_options import LoadOptions, strategy_code
+from .load_options import LoadOptions, bands_code, strategy_code
 from .objects import serialise_object
 from .program import DTYPE_NAMES, Input, KernelObject, Output
 from .reports import (
@@ -97,6 +97,7 @@ class Machine:
         self._quick = {index: QuickCalls(entry.inputs) for index, entry in self._rows.items()}
         error, depths = ffi.new("svm_error *"), options.depths
         check(lib.svm_limit_depth(program, depths.calls, depths.nesting, error), error)
+        check(lib.svm_use_bands(program, bands_code(options.bands), error), error)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], options: LoadOptions | None = None) -> Machine:

@@ -13,7 +13,7 @@ from .codes import codes
 from .errors import ArtifactError
 from .isa import DTYPES
 from .layout import BY_NAME, LIMITS, NO_MAX, PAGE, SECTION_ALIGN
-from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, MachineCode, Size, SizeRange, Terms, Work
+from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, Lines, MachineCode, Size, SizeRange, Terms, Work
 
 _GUARDS = codes("guard")
 GENERIC, EXACT, BUCKET = _GUARDS["generic"], _GUARDS["exact"], _GUARDS["bucket"]  # of the field guard
@@ -157,6 +157,9 @@ def _body(o: KernelObject) -> bytes:
     parts += [_pack_terms(o.work.scratch), _pack_terms(o.work.cost)]
     for loop, scale, offset, axis in o.bounds:
         parts.append(pack_size(loop) + _I64.pack(scale) + pack_size(offset) + pack_size(axis))
+    for row in o.work.lines:
+        fields = row._asdict()
+        parts.append(BY_NAME["lines"].pack(**_size_fields(fields.pop("height")), **fields))
     return b"".join(parts)
 
 
@@ -180,7 +183,8 @@ def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
         spec_hash=bytes.fromhex(o.spec_hash), target=target, schedule=schedule,
         code_size=len(o.code.data), entry=o.code.entry, guard=_guard(o),
         n_dims=o.n_dims, n_buffers=len(o.buffers), n_tiles=len(o.work.tiles), n_scratch=len(o.work.scratch),
-        n_cost=len(o.work.cost), n_bounds=len(o.bounds), alignment=o.code.alignment,
+        n_cost=len(o.work.cost), n_bounds=len(o.bounds),
+        n_lines=len(o.work.lines), alignment=o.code.alignment,
     )  # fmt: skip
     digest = hashlib.sha256(structure[HASHED_FROM:])
     digest.update(body)
@@ -215,6 +219,7 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     scratch = _read_terms(cursor, fields["n_scratch"], n_dims)
     cost = _read_terms(cursor, fields["n_cost"], n_dims)
     bounds = tuple(_read_bound(cursor, n_dims) for _ in range(cursor.limited(fields["n_bounds"], "TERMS")))
+    lines = _read_lines(cursor, fields["n_lines"], n_dims, buffers, len(tiles))
     size = cursor.at - start
     cursor.check(
         fields["record_size"] == size,
@@ -226,10 +231,29 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
     schedule = _text(cursor, fields["schedule"], "schedule")
     cursor.check(len(schedule.encode()) < 64, "schedule is not zero-terminated")
     made = KernelObject(
-        fields["spec_hash"].hex(), target, n_dims, buffers, Work(tiles, scratch, cost), bounds,
+        fields["spec_hash"].hex(), target, n_dims, buffers, Work(tiles, scratch, cost, lines), bounds,
         MachineCode(code, fields["entry"], fields["alignment"]), exact, schedule, ranges,
     )  # fmt: skip
     return made, fields["code_offset"]
+
+
+def _read_lines(
+    cursor: Cursor, n_rows: int, n_dims: int, buffers: tuple[Buffer, ...], n_tiles: int
+) -> tuple[Lines, ...]:
+    """Return the rows of buffers that tiles take line by line."""
+    found: dict[int, Lines] = {}
+    for _ in range(cursor.limited(n_rows, "BUFFERS")):
+        fields = cursor.record("lines")
+        height = _check_size(cursor, fields.pop("is_dim"), fields.pop("value"), n_dims, signed=False)
+        row = Lines(height=height, **{name: fields[name] for name in fields if name in Lines._fields})
+        cursor.check(row.buffer < len(buffers) and row.buffer not in found, "lines: the buffer")
+        found[row.buffer] = row
+        cursor.check(row.tile < n_tiles and row.tile == next(iter(found.values())).tile, "lines: the tile")
+        most = LIMITS["LINES"][0]
+        is_fit = 1 <= row.stride <= most and -most <= row.low <= most and 1 <= row.reach <= most
+        is_own = (row.stride, row.low, row.reach) == (1, 0, 1) or not buffers[row.buffer].is_output
+        cursor.check(is_fit and is_own, "lines: stride, low or reach")
+    return tuple(found.values())
 
 
 def _read_guard(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -194,18 +194,36 @@ def format_key(key: KernelKey) -> str:
     return "generic" if key is None else ",".join(map(str, key))
 
 
+class Lines(NamedTuple):
+    """How tiles go through a buffer that holds images of `height` lines, one behind the other.
+
+    `tiles[tile]` of the `Work` counts lines of results, `divisor` of them in a tile; those before it count
+    images, those behind it parts of the same lines. Line y of an image's results takes the buffer's lines
+    from y * stride - low on, `reach` of them, as far as they exist; of a buffer that is written, line y.
+    """
+
+    buffer: int
+    tile: int
+    height: Size
+    stride: int = 1
+    low: int = 0
+    reach: int = 1
+
+
 @dataclass(frozen=True)
 class Work:
     """What a launch has to do, and the memory that it takes.
 
     `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
     sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
-    for sharing tiles among threads.
+    for sharing tiles among threads. `lines`: the buffers of which a tile needs some lines only; it may need
+    all of the others.
     """
 
     tiles: tuple[tuple[Size, int], ...] = ()
     scratch: Terms = ()
     cost: Terms = ()
+    lines: tuple[Lines, ...] = ()
 
 
 @dataclass(frozen=True)

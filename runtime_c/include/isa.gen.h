@@ -371,7 +371,7 @@ typedef struct svm_file_object {
   uint8_t sha256[32]; /* of the record from `spec_hash` to its end, followed by the code */
   uint64_t code_offset; /* of the code in BLOBS, a multiple of 64; in a record by itself: 0 */
   uint32_t record_size; /* bytes of this structure and all that follows it, code excluded */
-  uint32_t reserved; /* 0 */
+  uint32_t n_lines; /* rows `lines`, at most one for each buffer */
   uint8_t spec_hash[32]; /* SHA-256 of the kernel's spec string */
   char target[16]; /* a row of jit/llvm/target.py, such as x86-64-v3; zero-padded */
   char schedule[64]; /* UTF-8, for people; zero-padded, at least one zero */
@@ -407,6 +407,20 @@ typedef struct svm_file_tile {
 } svm_file_tile;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_tile) == 24, "layout of tile");
+
+/* A buffer of images, one behind the other, of which a tile reads or writes some lines only. */
+typedef struct svm_file_lines {
+  uint32_t buffer; /* the kernel's, in no other row */
+  uint32_t tile; /* the row `tile` that counts lines of results, the same in all rows; rows before it count images, rows behind it parts of the same lines */
+  uint32_t is_dim; /* as in `size`, of the lines of an image */
+  uint32_t reserved; /* 0 */
+  int64_t value; /* as in `size` */
+  int64_t stride; /* from 1 to 2^16: line y of an image's results takes the buffer's lines from y * stride - low on */
+  int64_t low; /* from -2^16 to 2^16 */
+  int64_t reach; /* from 1 to 2^16: how many lines, of those that exist. Of an output stride and reach are 1, low 0 */
+} svm_file_lines;
+
+SVM_STATIC_ASSERT(sizeof(svm_file_lines) == 48, "layout of lines");
 
 /* factor * product(sizes). Followed by `n_sizes` records `size`. */
 typedef struct svm_file_term {

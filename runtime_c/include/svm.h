@@ -164,6 +164,10 @@ int32_t svm_open_memory(const void *data, size_t size, const svm_options *option
  */
 int32_t svm_limit_depth(svm_program *program, int32_t calls, int32_t nesting, svm_error *error);
 
+/* Set whether kernels that follow each other run in bands, SVM_BANDS_... (auto until then). Results have the
+ * same bits. Since version 1.4. */
+int32_t svm_use_bands(svm_program *program, int32_t bands, svm_error *error);
+
 /* Fail where weights are known to be damaged, or a mapped file was changed since it was opened. Calls do this
  * themselves; for results with origin SVM_ORIGIN_CONSTANT, once they have been read. */
 int32_t svm_check_file(svm_program *program, svm_error *error);

@@ -119,6 +119,7 @@ enum {
 #define SVM_LIMIT_SYMBOLS 1024 /* symbols of a contract */
 #define SVM_LIMIT_INPUTS 65536 /* inputs, and outputs, of a program */
 #define SVM_LIMIT_ENTRY_POINTS 1024 /* entry points of a program */
+#define SVM_LIMIT_LINES 65536 /* lines of an image that a result moves on by, or needs */
 #define SVM_LIMIT_TERMS 64 /* tiles, scratch terms, cost terms, bounds of a code object, each */
 #define SVM_LIMIT_THREADS 256 /* threads that run kernels */
 #define SVM_LIMIT_TIMEOUT_S 1000000000 /* seconds of a call's timeout */
@@ -186,6 +187,18 @@ enum {
   SVM_HUGE_PAGES_NEVER = 2,
 };
 #define SVM_HUGE_PAGES_NAMES {"auto", "always", "never"}
+
+/* bands
+ * auto: where first calls at a shape take less time so
+ * always: wherever it can be done
+ * never: no
+ */
+enum {
+  SVM_BANDS_AUTO = 0,
+  SVM_BANDS_ALWAYS = 1,
+  SVM_BANDS_NEVER = 2,
+};
+#define SVM_BANDS_NAMES {"auto", "always", "never"}
 
 /* site
  * uninitialised: no launch

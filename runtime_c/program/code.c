@@ -93,6 +93,35 @@ static const svm_file_bound *take_bounds(reader *r, uint32_t n) {
   return bounds;
 }
 
+/* Whether buffer number `index` of a signature, which was parsed already, is an output. */
+static int is_output(const void *buffers, uint32_t index) {
+  const uint8_t *at = buffers;
+  for (;; index--) {
+    const svm_file_buffer *b = (const svm_file_buffer *)at;
+    if (!index) return (int)b->is_output;
+    at += sizeof *b + b->rank * sizeof(svm_file_size);
+  }
+}
+
+static const svm_file_lines *take_lines(reader *r, const svm_file_object *o, const void *buffers) {
+  if (o->n_lines > SVM_LIMIT_BUFFERS) return bad(r, "it has over 64 lines"), NULL;
+  const svm_file_lines *lines = take(r, o->n_lines, sizeof *lines);
+  uint64_t known = 0;
+  for (uint32_t i = 0; lines && i < o->n_lines; i++) {
+    const svm_file_lines *x = &lines[i];
+    svm_file_size size = {x->is_dim, x->reserved, x->value};
+    int is_fit = x->stride >= 1 && x->stride <= SVM_LIMIT_LINES && x->low >= -SVM_LIMIT_LINES &&
+                 x->low <= SVM_LIMIT_LINES && x->reach >= 1 && x->reach <= SVM_LIMIT_LINES;
+    if (!is_size(r, &size, 0) || x->buffer >= o->n_buffers || known >> x->buffer & 1 ||
+        x->tile >= o->n_tiles || x->tile != lines->tile || !is_fit)
+      return bad(r, "lines"), NULL;
+    if (is_output(buffers, x->buffer) && (x->stride != 1 || x->low || x->reach != 1))
+      return bad(r, "lines of an output"), NULL;
+    known |= UINT64_C(1) << x->buffer;
+  }
+  return lines;
+}
+
 int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, uint32_t n_dims, uint32_t n,
                            buffer_type *rows, size_t *out_size, svm_error *error) {
   reader r = {label, bytes, (const uint8_t *)bytes + size, n_dims, error};
@@ -113,7 +142,6 @@ int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, ui
 /* Objects -------------------------------------------------------------------------------------- */
 
 static int32_t check_record(reader *r, const code_signature *kernel, const svm_file_object *o, size_t size) {
-  if (o->reserved) return bad(r, "a reserved field is not 0");
   if (o->record_size < sizeof *o || o->record_size > size) return bad(r, "its record_size");
   if (o->n_dims != kernel->n_dims || o->n_buffers != kernel->n_buffers)
     return bad(r, "it has other dims or buffers than the kernel");
@@ -142,7 +170,8 @@ int32_t code_parse(const char *label, const code_signature *kernel, const void *
   if (memcmp(buffers, kernel->buffers, kernel->buffers_size))
     return bad(&r, "its buffers are not the kernel's");
   if (!(out->tiles = take_tiles(&r, o->n_tiles)) || !(out->scratch = take_terms(&r, o->n_scratch)) ||
-      !(out->cost = take_terms(&r, o->n_cost)) || !(out->bounds = take_bounds(&r, o->n_bounds))) {
+      !(out->cost = take_terms(&r, o->n_cost)) || !(out->bounds = take_bounds(&r, o->n_bounds)) ||
+      !(out->lines = take_lines(&r, o, buffers))) {
     return error->code;
   }
   return r.at == r.end ? SVM_OK : bad(&r, "it is longer than what it holds");

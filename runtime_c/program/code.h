@@ -29,6 +29,7 @@ typedef struct code_object {
   const svm_file_tile *tiles;
   const svm_file_term *scratch, *cost;
   const svm_file_bound *bounds;
+  const svm_file_lines *lines;
   svm_kernel_code *run;
 } code_object;
 

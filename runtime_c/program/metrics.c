@@ -24,6 +24,7 @@ static void add_program(svm_program *p, const char *label, text_buffer *t) {
   } rows[] = {
       {"calls", "counter", "Calls of the program's functions.", s.calls},
       {"replays", "counter", "Calls that replayed a plan.", s.replays},
+      {"band_runs", "counter", "Runs of several kernels in bands of lines.", atomic_load(&p->n_band_runs)},
       {"traces", "counter", "Calls that were traced to make a plan.", s.traces},
       {"interpreted", "counter", "Calls that were interpreted.", s.interpreted},
       {"extern_calls", "counter", "Calls of host functions: of PyTorch's kernels.", s.extern_calls},

@@ -153,6 +153,7 @@ struct svm_program {
   /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
   _Atomic int32_t strategy;
   _Atomic int32_t max_calls, max_nesting; /* see svm_limit_depth */
+  _Atomic int32_t bands;                  /* see svm_use_bands */
   _Atomic int32_t n_externs_missing;
   _Atomic int32_t is_attached; /* somebody answers requests */
   _Atomic int64_t
@@ -162,7 +163,7 @@ struct svm_program {
   _Atomic(struct plan *) plans[PLAN_BUCKETS];
   lru plans_used; /* all plans that can be found */
   lru exact_used; /* entries whose exact code can be evicted */
-  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles, n_extern_calls;
+  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles, n_extern_calls, n_band_runs;
   pthread_mutex_t lock;
   pthread_cond_t changed; /* the queue, or an entry's state */
   struct entry *queue_head, *queue_tail;

@@ -73,6 +73,15 @@ int32_t svm_limit_depth(svm_program *p, int32_t calls, int32_t nesting, svm_erro
   return code ? code : limit_depth(&p->max_nesting, nesting, SVM_LIMIT_NESTING, "nesting", error);
 }
 
+int32_t svm_use_bands(svm_program *p, int32_t bands, svm_error *error) {
+  svm_error unasked;
+  if (bands < SVM_BANDS_AUTO || bands > SVM_BANDS_NEVER)
+    return status_fail(error ? error : &unasked, SVM_ERROR_ARGUMENT, "svm_use_bands: %d must be 0 to 2",
+                       bands);
+  atomic_store_explicit(&p->bands, bands, memory_order_relaxed);
+  return SVM_OK;
+}
+
 void program_init_lock(svm_program *p) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);

@@ -4,7 +4,8 @@
 
 #include "base/hash.h"
 #include "base/status.h"
-#include "run/run.h"
+#include "run/bands.h"
+#include "run/profile.h"
 
 /* The cache ------------------------------------------------------------------------------------ */
 
@@ -24,6 +25,7 @@ void plan_free(void *object) {
   for (int32_t i = 0; made->results && i < made->n_results; i++) value_drop(NULL, &made->results[i]);
   free(made->results);
   free(made->steps);
+  free(made->bands);
   free(made->refs);
   free(made->outputs);
   free(made->fills);
@@ -173,17 +175,10 @@ static int32_t stop_at(call *c, const step *s) {
   return code;
 }
 
-int32_t plan_replay(call *c, const plan *made, void *const *bases) {
+/* Launch steps from `begin` to before `end`, each whole. */
+static int32_t replay_steps(call *c, const plan *made, int32_t begin, int32_t end, void *const *bases) {
   svm_rt *rt = &c->context->rt;
-  const step *end = made->steps + made->n_steps;
-  for (int32_t i = 0; i < made->n_fills; i++) {
-    const fill *f = &made->fills[i];
-    char *at = (char *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset);
-    size_t n_first = f->n_bytes < 8 ? (size_t)f->n_bytes : 8;
-    memcpy(at, &f->first_bytes, n_first);
-    memset(at + n_first, 0, (size_t)f->n_bytes - n_first);
-  }
-  for (const step *s = made->steps; s < end; s++) {
+  for (const step *s = made->steps + begin; s < made->steps + end; s++) {
     void *buffers[SVM_LIMIT_BUFFERS];
     if (rt->watch && watch_look(rt->watch)) return watch_fail(rt->watch, c->error);
     for (int32_t i = 0; i < s->n_buffers; i++) {
@@ -193,4 +188,80 @@ int32_t plan_replay(call *c, const plan *made, void *const *bases) {
     if (launch_run(s->entry, code, buffers, rt)) return stop_at(c, s);
   }
   return SVM_OK;
+}
+
+/* Bands are to take a part of the time less than whole steps in the first calls. */
+enum { WHOLE, IN_BANDS, N_TRIED = 8, LEAST_GAIN = 50 };
+
+/* The code of the steps and the number of threads, for which a way is chosen. */
+static uint64_t identity(const bands *b) {
+  int64_t row[BAND_STEPS + 1] = {threads_count()};
+  for (int32_t i = 0; i < b->n_steps; i++) row[i + 1] = (int64_t)(intptr_t)b->steps[i].code;
+  return hash_row(row, b->n_steps + 1);
+}
+
+/* The way in which the chain is to run. *is_trial: its time is to be noted. */
+static int choose_way(band_chain *x, int32_t mode, uint64_t now, int *is_trial) {
+  *is_trial = 0;
+  if (mode != SVM_BANDS_AUTO) return mode == SVM_BANDS_ALWAYS ? IN_BANDS : WHOLE;
+  if (atomic_load_explicit(&x->tried_as, memory_order_relaxed) != now) {
+    for (int way = WHOLE; way <= IN_BANDS; way++) atomic_store(&x->best[way], INT64_MAX);
+    atomic_store(&x->n_tried, 0);
+    atomic_store(&x->tried_as, now);
+  }
+  if (atomic_load_explicit(&x->n_tried, memory_order_relaxed) < N_TRIED) {
+    *is_trial = 1;
+    return atomic_fetch_add(&x->n_tried, 1) & 1;
+  }
+  int64_t whole = atomic_load_explicit(&x->best[WHOLE], memory_order_relaxed);
+  return atomic_load_explicit(&x->best[IN_BANDS], memory_order_relaxed) < whole - whole / LEAST_GAIN;
+}
+
+static void note_time(band_chain *x, int way, int64_t ns) {
+  if (ns < atomic_load(&x->best[way])) atomic_store(&x->best[way], ns);
+}
+
+/* Run the steps of a chain, in bands or each whole; whole while somebody looks at launches. */
+static int32_t replay_chain(call *c, const plan *made, band_chain *x, void *const *bases) {
+  svm_rt *rt = &c->context->rt;
+  const step *first = made->steps + x->first;
+  int32_t mode = atomic_load_explicit(&c->program->bands, memory_order_relaxed);
+  int way = WHOLE, is_trial = 0;
+  bands b;
+  if (mode != SVM_BANDS_NEVER && !rt->is_noted &&
+      bands_open(&b, c->program, first, x->last - x->first + 1, c->strategy, bases))
+    way = choose_way(x, mode, identity(&b), &is_trial);
+  if (way == IN_BANDS && !bands_layout(&b, threads_count())) way = WHOLE, is_trial = 0;
+  int64_t begin = is_trial ? profile_now() : 0;
+  if (way == WHOLE) {
+    int32_t code = replay_steps(c, made, x->first, x->last + 1, bases);
+    if (code) return code;
+  } else if (rt->watch && watch_look(rt->watch)) {
+    return watch_fail(rt->watch, c->error);
+  } else if (bands_run(&b, rt)) {
+    return stop_at(c, first);
+  } else {
+    atomic_fetch_add_explicit(&c->program->n_band_runs, 1, memory_order_relaxed);
+  }
+  if (is_trial) note_time(x, way, profile_now() - begin);
+  return SVM_OK;
+}
+
+int32_t plan_replay(call *c, const plan *made, void *const *bases) {
+  for (int32_t i = 0; i < made->n_fills; i++) {
+    const fill *f = &made->fills[i];
+    char *at = (char *)((uintptr_t)bases[f->at.base] + (uintptr_t)f->at.offset);
+    size_t n_first = f->n_bytes < 8 ? (size_t)f->n_bytes : 8;
+    memcpy(at, &f->first_bytes, n_first);
+    memset(at + n_first, 0, (size_t)f->n_bytes - n_first);
+  }
+  int32_t next = 0;
+  for (int32_t i = 0; i < made->n_bands; i++) {
+    band_chain *x = &made->bands[i];
+    int32_t code = replay_steps(c, made, next, x->first, bases);
+    if (!code) code = replay_chain(c, made, x, bases);
+    if (code) return code;
+    next = x->last + 1;
+  }
+  return replay_steps(c, made, next, made->n_steps, bases);
 }

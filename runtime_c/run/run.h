@@ -233,6 +233,15 @@ typedef struct fill {
   int64_t n_bytes, first_bytes;
 } fill;
 
+/* Steps of a plan that may run in bands. Whether they do is tried at first, and again when `tried_as`, their
+ * code and the threads, is another: `best` nanoseconds of all steps whole and in bands, of `n_tried` runs. */
+typedef struct band_chain {
+  int32_t first, last;
+  _Atomic int32_t n_tried;
+  _Atomic uint64_t tried_as;
+  _Atomic int64_t best[2];
+} band_chain;
+
 /* One straight line of launches for one key. Immutable but for its counters. */
 typedef struct plan {
   _Atomic(struct plan *) next; /* in its bucket */
@@ -243,9 +252,10 @@ typedef struct plan {
   _Atomic int64_t settled; /* the program's generation when no entry was left to be counted, -1: some are */
   _Atomic int64_t look_at, looked; /* executions at which to count again, in that generation */
   int32_t is_pinned;               /* its entries know of it; else it is used once */
-  int32_t n_steps, n_outputs, n_fills;
+  int32_t n_steps, n_outputs, n_fills, n_bands;
   int64_t arena_bytes, plan_bytes;
   step *steps;
+  band_chain *bands; /* in order */
   buffer_ref *refs;
   plan_output *outputs;
   fill *fills;

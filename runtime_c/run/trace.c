@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "run/bands.h"
 
 enum { NO_STEP = -1 };
 
@@ -195,6 +196,13 @@ static void resolve_ref(const contract *k, const recorder *r, buffer_ref *ref) {
 static void resolve(const contract *k, plan *made, const recorder *r) {
   for (int64_t i = 0; i < r->n_refs; i++) resolve_ref(k, r, &made->refs[i]);
   for (int32_t i = 0; i < made->n_fills; i++) resolve_ref(k, r, &made->fills[i].at);
+}
+
+/* The steps and their references are the plan's now. */
+static void give_steps(recorder *r, plan *made) {
+  made->n_steps = (int32_t)r->n_steps;
+  made->steps = r->steps, r->steps = NULL;
+  made->refs = r->refs, r->refs = NULL;
   const buffer_ref *next = made->refs;
   for (int32_t i = 0; i < made->n_steps; i++) {
     made->steps[i].refs = next;
@@ -205,15 +213,15 @@ static void resolve(const contract *k, plan *made, const recorder *r) {
 static int32_t build(call *c, plan *made) {
   recorder *r = c->recorder;
   if (find_all_outputs(c, made) || find_fills(c, made)) return c->error->code;
+  give_steps(r, made);
+  bands_find(c, r, made);
   made->arena_bytes = arena_plan(r->storages, (int32_t)r->n_storages);
   if (made->arena_bytes < 0)
     return status_fail(c->error, SVM_ERROR_MEMORY,
                        "memory: the call's tensors take over 2^62 bytes; use smaller inputs");
-  made->n_steps = (int32_t)r->n_steps;
-  made->steps = r->steps, r->steps = NULL; /* the plan's now */
-  made->refs = r->refs, r->refs = NULL;
-  made->plan_bytes = (int64_t)sizeof *made + r->n_steps * (int64_t)sizeof(step) +
-                     r->n_refs * (int64_t)sizeof(buffer_ref) + made->n_fills * (int64_t)sizeof(fill);
+  made->plan_bytes = made->n_bands * (int64_t)sizeof *made->bands + (int64_t)sizeof *made +
+                     r->n_steps * (int64_t)sizeof(step) + r->n_refs * (int64_t)sizeof(buffer_ref) +
+                     made->n_fills * (int64_t)sizeof(fill);
   resolve(c->contract, made, r);
   renumber(made, r);
   return SVM_OK;

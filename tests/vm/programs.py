@@ -18,6 +18,7 @@ from shapevm.vm.program import (
     EntryPoint,
     Kernel,
     KernelObject,
+    Lines,
     MachineCode,
     Output,
     Program,
@@ -79,7 +80,8 @@ def sample(objects: bool = True) -> Program:
     dim, number = Dim(0), 3
     generic = KernelObject(
         kernel.spec_hash, "x86-64-v3", 1, kernel.buffers,
-        Work(((dim, 4), (number, 1)), ((4, (dim, number)),), ((2, ()),)),
+        Work(((dim, 4), (number, 1)), ((4, (dim, number)),), ((2, ()),),
+             (Lines(0, 0, dim, 2, 1, 3), Lines(1, 0, number))),
         ((dim, -1, -1, number),), MachineCode(bytes(range(1, 201)), 3), None, "plain",
     )  # fmt: skip
     exact = replace(generic, exact_dims=(7,), code=MachineCode(b"\xc3"), schedule="")

@@ -16,7 +16,7 @@ from shapevm.vm.chunks import hash_rows
 from shapevm.vm.errors import ArtifactError
 from shapevm.vm.layout import BY_NAME, CHUNKED, FORMAT_VERSIONS, PAGE, SECTIONS
 from shapevm.vm.machine import Machine
-from shapevm.vm.program import Axis, Buffer, Constant, Input, Output, Program, Symbol
+from shapevm.vm.program import Axis, Buffer, Constant, Dim, Input, Lines, Output, Program, Symbol
 
 from .programs import sample
 
@@ -244,6 +244,32 @@ def test_objects_must_be_the_kernels() -> None:
     twice = replace(kernel, objects=(kernel.objects[0], kernel.objects[0]))
     with pytest.raises(ArtifactError, match="twice"):
         artifact.from_bytes(artifact.to_bytes(replace(p, kernels=(twice, p.kernels[1]))))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (Lines(2, 0, 3),),
+        (Lines(0, 2, 3),),
+        (Lines(0, 0, 3), Lines(0, 0, 3)),
+        (Lines(0, 0, 3), Lines(1, 1, 3)),
+        (Lines(0, 0, 3, 0),),
+        (Lines(0, 0, 3, 1, 0, 0),),
+        (Lines(0, 0, 3, 1, 0, (1 << 16) + 1),),
+        (Lines(0, 0, 3, 1, -(1 << 16) - 1),),
+        (Lines(1, 0, 3, 2),),
+        (Lines(0, 0, Dim(1)),),
+        (Lines(0, 0, -1),),
+    ],
+)
+def test_lines_that_cannot_be_are_refused(lines: tuple[Lines, ...]) -> None:
+    """By both readers; buffer 1 is an output."""
+    p = sample()
+    objects = tuple(replace(o, work=replace(o.work, lines=lines)) for o in p.kernels[0].objects)
+    data = artifact.to_bytes(replace(p, kernels=(replace(p.kernels[0], objects=objects), p.kernels[1])))
+    for read in (artifact.from_bytes, Machine.from_bytes):
+        with pytest.raises(ArtifactError, match="lines|a size|dim|size is"):
+            read(data)
 
 
 @pytest.mark.parametrize("version", [FORMAT_VERSIONS[0] - 1, FORMAT_VERSIONS[-1] + 1, 0, 2**32 - 1])

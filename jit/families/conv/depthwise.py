@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....vm.program import Work
+from ....vm.layout import LIMITS
+from ....vm.program import Lines, Work
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
 from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
@@ -28,6 +29,7 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ..matmul.arithmetic import VECTOR
+from ..matmul.lines import is_read_again, lines_of_results
 from ..matmul.microkernel import SCHEDULES, default_schedule, load
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
@@ -174,7 +176,18 @@ class _Depthwise:
         taps = self.window.kernel[0] * self.window.kernel[1]
         work = LINES * self.padded * (2 * taps * self.group + 8 * len(spec.product.epilogue))
         tiles = (spec.buffers[spec.product.a].shape[0], 1), *down
-        return Generated(Work(tiles, scratch, ((work, (out[-1],)),)), name)
+        lines = self._image_lines() if down else ()
+        return Generated(Work(tiles, scratch, ((work, (out[-1],)),), lines), name)
+
+    def _image_lines(self) -> tuple[Lines, ...]:
+        """Return which lines of the image and of the results a tile takes."""
+        spec, window, image = self.spec, self.window, self.spec.product.a
+        height, reach = spec.buffers[image].shape[1], (window.kernel[0] - 1) * window.dilation[0] + 1
+        results = lines_of_results(spec, 1, window.out[0])
+        is_far = max(window.stride[0], abs(window.low[0]), reach) > LIMITS["LINES"][0]
+        if not results or is_far or is_read_again(spec):
+            return results
+        return (Lines(image, 1, height, window.stride[0], window.low[0], reach), *results)
 
     def _lines(self, image: Int, first: Int, end: Int) -> None:
         """Emit lines `first` .. `end` - 1 of an image, a block of each in turn."""

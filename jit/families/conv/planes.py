@@ -20,6 +20,7 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import VECTOR
 from ..matmul.epilogue import RowTile
+from ..matmul.lines import lines_of_results
 from ..matmul.matmul import check_operands, widest_schedule
 from ..matmul.microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, load
 from ..matmul.problem import problem_of
@@ -124,7 +125,8 @@ class _Planes:
         down = ((out[0], LINES),) if len(out) == AXES else ()
         tiles = ((spec.buffers[spec.product.a].shape[0], 1), *down, (spec.product.n, problem.width))
         work = LINES * problem.width * (2 * self.steps + 8 * len(spec.product.epilogue))
-        return Generated(Work(tiles, scratch, ((work, (out[-1],)),)), name)
+        lines = lines_of_results(spec, 1, out[0]) if down else ()
+        return Generated(Work(tiles, scratch, ((work, (out[-1],)),), lines), name)
 
     def _fill_table(self) -> None:
         """Emit the table of where in scratch each step of k lies."""

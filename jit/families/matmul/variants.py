@@ -22,12 +22,14 @@ from .epilogue import RowTile
 from .gemv import gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
 from .lhs import Computed, InPlace
+from .lines import lines_of_rows
 from .microkernel import PANEL, row_counts
 from .problem import Problem, enough_for_tiles
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
 from .row_tiles import is_chunked
+from .spec import Matmul
 
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
 
@@ -73,7 +75,8 @@ def _generated(product: Product, schedule: str) -> Generated:
     scratch = (*product.emission.scratch.terms(problem), *product.lhs.scratch())
     per_k = block * (2 * width + len(spec.product.prologue))
     cost = ((per_k, (spec.product.k,)), (8 * block * width * len(spec.product.epilogue), ()))
-    return Generated(Work(tuple(tiles), scratch, cost), schedule)
+    lines = lines_of_rows(spec, len(outer)) if isinstance(spec, Matmul) else ()
+    return Generated(Work(tuple(tiles), scratch, cost, lines), schedule)
 
 
 # Runs of tiles --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from shapevm.jit.tuning import schedules_of
 
 from ...operations import HOST_TARGETS
 from ...tiers import all_equal, check_padding, check_tiers
+from ..lines import check_lines
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 
@@ -147,3 +148,18 @@ def test_there_is_one_schedule() -> None:
     assert schedules_of(spec, None, HOST_TARGETS[0]) == ()
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
         compile_kernel(spec, None, schedule="wide")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "line"])
+def test_a_tile_takes_its_lines_alone(case: str) -> None:
+    spec, dims = conv(case), dims_of(case, 2, 17, 14)
+    assert dims is not None
+    for target in HOST_TARGETS:
+        for key in (None, dims):
+            code = compile_kernel(spec, key, target)
+            assert {row.buffer for row in code.work.lines} == {0, 2, 3}
+            assert check_lines(code, dims, arrays(spec, dims)) == 2 * -(-dims[3] // 4)
+
+
+def test_a_line_has_no_lines() -> None:
+    assert compile_kernel(conv("line"), None).work.lines == ()

@@ -16,6 +16,7 @@ from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.matmul.spec import MatrixProduct
 
 from ...tiers import all_equal, by_target, check_padding, check_tiers
+from ..lines import check_lines
 
 N, H, W, OUT_H, OUT_W, ROWS = (s.Dim(i) for i in range(6))
 
@@ -144,3 +145,13 @@ def test_what_does_not_fit_is_refused() -> None:
         compile_kernel(dataclasses.replace(spec, window=window), None)
     with pytest.raises(ValueError, match="schedule 'wide' is unknown"):
         compile_kernel(spec, None, schedule="wide")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "line"])
+def test_a_tile_writes_its_lines_alone(case: str) -> None:
+    spec, dims = conv(case), dims_of(case, 2, 41, 37)
+    assert dims is not None
+    for key in (None, dims):
+        code = compile_kernel(spec, key)
+        assert {row.buffer for row in code.work.lines} == {2, 3}
+        assert check_lines(code, dims, arrays(spec, dims)) == 2 * -(-dims[3] // planes.LINES)
