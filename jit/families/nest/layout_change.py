@@ -23,6 +23,7 @@ from ...spec import Terms
 from .quarters import N_BYTES, SHORT, Rows, flat, upright
 from .tiled_transpose import (
     FEW_SETS,
+    SET_BYTES,
     STREAM_BYTES,
     Places,
     Transposition,
@@ -34,7 +35,8 @@ from .tiled_transpose import (
 TILE = 128  # iterations of both loops in a tile
 RUN = 8 * LANES  # elements of a row that are written before others
 SHORT_ROW = 1024  # bytes
-SET_BYTES, WAYS = 4096, 8  # of a first-level cache: lines so far apart share a set, which holds so many
+WAYS = 8  # lines that a set of the first-level cache holds
+LARGE = 2 * STREAM_BYTES  # results of so many bytes may go past the caches
 LOAD, STORE = 0, 1  # the body
 
 
@@ -53,8 +55,8 @@ def _streams(loops: Loops) -> bool:
     total = N_BYTES
     *_, row = shape = loops.buffers[loops.body[STORE].buffer or 0].shape
     for size in shape:
-        total *= size if isinstance(size, int) else STREAM_BYTES
-    return total >= STREAM_BYTES and (not isinstance(row, int) or row * N_BYTES % LINE_BYTES == 0)
+        total *= size if isinstance(size, int) else LARGE
+    return total >= LARGE and (not isinstance(row, int) or row * N_BYTES % LINE_BYTES == 0)
 
 
 class LayoutChange:

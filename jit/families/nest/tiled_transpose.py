@@ -30,6 +30,7 @@ from .quarters import N_BYTES, SHORT, Rows, emit_upright
 
 BLOCK = LANES * LANES
 FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
+SET_BYTES = 4096  # from line to line that share one set
 MUCH = 4  # times as long are rows written much longer than those read
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
@@ -65,9 +66,11 @@ def _lies_along(store: Instr, loop: int) -> bool:
 def scatters_writes(read: int, written: int) -> bool:
     """Whether blocks go along the rows that they read, for rows so many bytes apart: where rows written do
     not fall on few sets of the first-level cache, and are whole lines and not much longer than those read, or
-    the latter fall on few sets."""
+    the latter fall on few sets; or the latter alone fall on one set."""
+    falls_on_one = read % SET_BYTES == 0 and written % SET_BYTES != 0
     are_short_lines = written % LINE_BYTES == 0 and written <= MUCH * read
-    return written % FEW_SETS != 0 and (are_short_lines or read % (2 * FEW_SETS) == 0)
+    falls_on_few = written % FEW_SETS == 0
+    return falls_on_one or (not falls_on_few and (are_short_lines or read % (2 * FEW_SETS) == 0))
 
 
 @dataclass(frozen=True)
