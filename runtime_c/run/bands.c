@@ -9,7 +9,7 @@
 
 #include "base/threads.h"
 
-enum { UNITS_OF_THREAD = 2, EXTRA = 4, ALIGNMENT = 64, RING_IS_FULL = 2 /* rt->error: cannot be */ };
+enum { UNITS_OF_THREAD = 2, EXTRA = 16, ALIGNMENT = 64, RING_IS_FULL = 2 /* rt->error: cannot be */ };
 static const int64_t MAX_HEIGHT = INT64_C(1) << 40;
 
 /* What a thread has done: groups of each step; of each ring the elements from `low` to `high` are there. */

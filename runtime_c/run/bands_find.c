@@ -74,6 +74,7 @@ static int32_t length_from(const call *c, const recorder *r, const plan *made, i
     int64_t taken = ring_bytes(&b);
     if (taken > RINGS * cache || (taken > cache && taken > whole / SHARE)) break;
     int64_t gain = whole - result_bytes(c->program, &made->steps[first + n - 1]);
+    if (!bands_layout(&b, threads_count())) break;
     if (gain > most) most = gain, best = n;
   }
   return best;

@@ -11,6 +11,9 @@ from torch import nn
 
 import shapevm
 from shapevm.settings import settings
+from shapevm.vm._runtime import ffi, lib
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 
 
 class Residual(nn.Module):
@@ -134,6 +137,27 @@ def test_a_profile_has_each_kernel(artifact: str) -> None:
     assert len(labels) > 3
 
 
+def test_a_call_in_bands_can_be_stopped(artifact: str) -> None:
+    """The runtime looks between bands whether the call is to end."""
+    x = image(4, 599, 599)
+    with settings.scope(bands="always"):
+        free, bound = (shapevm.load(artifact, strategy="generic", timeout=t) for t in (None, 0.001))
+    with free, bound:
+        wanted = free(x)[0].tobytes()
+        with pytest.raises(TimeoutError):
+            bound(x)
+        assert free(x)[0].tobytes() == wanted
+
+
 def test_unknown_ways_are_refused(artifact: str) -> None:
     with pytest.raises(shapevm.errors.ArgumentError, match="bands"), settings.scope(bands="often"):
         shapevm.load(artifact)
+    with pytest.raises(
+        shapevm.errors.ArgumentError, match="bands 'often' is unknown; known are auto, always"
+    ):
+        Machine.open(artifact, LoadOptions(bands="often"))
+    with Machine.open(artifact, LoadOptions(strategy="generic")) as machine:
+        error = ffi.new("svm_error *")
+        assert lib.svm_use_bands(machine._program, 3, error) and b"must be 0 to 2" in ffi.string(
+            error.message
+        )
