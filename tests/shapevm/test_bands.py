@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from shapevm.vm._runtime import ffi, lib
+from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.machine import Machine
 from torch import nn
 
 import shapevm
 from shapevm.settings import settings
-from shapevm.vm._runtime import ffi, lib
-from shapevm.vm.load_options import LoadOptions
-from shapevm.vm.machine import Machine
 
 
 class Residual(nn.Module):
