@@ -7,7 +7,7 @@ upright quarters: RUN elements of 4 rows are written before others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -20,13 +20,12 @@ from ...loops.loops import Loops
 from ...loops.strip_mining import each, rounded_down
 from ...loops.tiling import Range
 from ...spec import Terms
-from .quarters import N_BYTES, SHORT, Rows, flat, upright
+from .quarters import N_BYTES, SHORT, Rows, blocks, flat, upright
 from .tiled_transpose import (
     FEW_SETS,
     SET_BYTES,
     STREAM_BYTES,
     Places,
-    Transposition,
     is_copy,
     scatters_writes,
     transposed_loads,
@@ -94,6 +93,10 @@ def _bytes(stride: Int) -> int:
     return stride * N_BYTES
 
 
+Part = Callable[[Function, str, Rows, Rows, Int], None]  # calls a part of so many quarters or blocks
+Place = Callable[[Int], tuple[Rows, Rows]]  # where they are read and written
+
+
 @dataclass(frozen=True)
 class _Tile:
     """One tile: `columns`, which are read side by side, of `rows`."""
@@ -144,10 +147,25 @@ class _Tile:
         load, store = (of.places.address(i, at) for i in (LOAD, STORE))
         return Rows(load, of.read, read), Rows(store, of.written, written)
 
+    def _below(self, column: Int) -> Place:
+        """Return what finds a row's quarter or block at `column`, those below being the next."""
+        return lambda row: self._rows(column, row, self.of.f.mul(self.of.read, LANES), LANES)
+
+    def _beside(self, row: Int) -> Place:
+        """Return what finds a column's flat quarter or block at `row`, those beside being the next."""
+        return lambda column: self._rows(column, row, LANES, self.of.f.mul(self.of.written, LANES))
+
+    def _line(self, emit: Part, part: Range, place: Place) -> None:
+        """Emit `part` by steps of 16, the last of which may overlap the one before."""
+        f = self.of.f
+        emit(f, self._element, *place(part.begin), f.udiv(part.count, LANES))
+        if not part.is_multiple(LANES):
+            with self._rest(part, LANES) as last:
+                emit(f, self._element, *place(last), 1)
+
     def _down(self, column: Int, row: Int, count: Int) -> None:
         """Emit `count` upright quarters one below the other."""
-        f, of = self.of.f, self.of
-        upright(f, self._element, *self._rows(column, row, f.mul(of.read, LANES), LANES), count)
+        upright(self.of.f, self._element, *self._below(column)(row), count)
 
     def _across(self, row: Int) -> None:
         """Emit upright quarters of all columns."""
@@ -159,10 +177,7 @@ class _Tile:
 
     def _flats(self, row: Int) -> None:
         """Emit flat quarters of all columns."""
-        f, columns, step = self.of.f, self.columns, self.of.f.mul(self.of.written, LANES)
-        flat(f, self._element, *self._rows(columns.begin, row, LANES, step), f.udiv(columns.count, LANES))
-        if not columns.is_multiple(LANES):
-            flat(f, self._element, *self._rows(f.sub(columns.end(f), LANES), row, LANES, step), 1)
+        self._line(flat, self.columns, self._beside(row))
 
     def _runs(self) -> None:
         f, end = self.of.f, self.rows.end(self.of.f)
@@ -187,31 +202,22 @@ class _Tile:
         return isinstance(size, int) and 0 < size % LANES <= 2 * SHORT
 
     def _blocks(self) -> None:
-        f, of = self.of.f, self.of
+        of = self.of
         columns, rows = (
             self._whole(part) if self._has_few(axis) else part
             for axis, part in enumerate((self.columns, self.rows))
         )
         if scatters_writes(_bytes(of.read), _bytes(of.written)):
-            with self._steps(rows, LANES) as row, self._steps(columns, LANES) as column:
-                self._block(column, row)
+            with self._steps(rows, LANES) as row:
+                self._line(blocks, columns, self._beside(row))
         else:
-            with self._steps(columns, LANES) as column, self._steps(rows, LANES) as row:
-                self._block(column, row)
+            with self._steps(columns, LANES) as column:
+                self._line(blocks, rows, self._below(column))
         if self._has_few(0):
             with self._rest(self.columns, SHORT) as column:
-                self._down(column, self.rows.begin, f.udiv(self.rows.count, LANES))
-                if not self._has_few(1):
-                    with self._rest(self.rows, LANES) as row:
-                        self._down(column, row, 1)
+                self._line(upright, rows, self._below(column))
         if self._has_few(1):
             self._last_rows()
-
-    def _block(self, column: Int, row: Int) -> None:
-        of = self.of
-        source, target = self._rows(column, row, 0, 0)
-        part = Transposition(self._element, N_BYTES)
-        part.call(of.f, source.first, source.apart, target.first, target.apart)
 
     @property
     def _element(self) -> str:

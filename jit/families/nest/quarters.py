@@ -1,4 +1,4 @@
-"""Quarters of blocks of 16 x 16 elements of 4 bytes, transposed.
+"""Blocks of 16 x 16 elements of 4 bytes, and quarters of them, transposed.
 
 An upright one is 4 columns of 16 rows, which become 4 rows, each a whole cache line; four elements of a row
 are a load of their own, which seldom lies in two lines wherever rows begin. A flat one is 4 rows, which
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ...llvm.constants import LANES
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
-from ...llvm.transpose import exchange_in_fours, part_of, side_by_side
+from ...llvm.transpose import exchange_in_fours, part_of, side_by_side, transpose
+from ...llvm.vector import AVX512_BYTES
 
 SHORT = 4  # rows or columns of a quarter
 N_BYTES = 4  # of an element
@@ -21,11 +22,26 @@ N_BYTES = 4  # of an element
 
 class Rows(NamedTuple):
     """Where rows are: the first one's address, by how many elements they lie apart, and by how many those of
-    the next quarter lie behind them."""
+    the next quarter or block lie behind them."""
 
     first: Value
     apart: Int
     step: Int = 0
+
+
+def blocks(f: Function, element: str, source: Rows, target: Rows, count: Int) -> None:
+    """Call the part that transposes `count` blocks; by quarters where registers do not hold 16 vectors."""
+    if f.register_bytes >= AVX512_BYTES:
+        _call(f, f"blocks_{element}", _block, element, source, target, count)
+        return
+
+    def define(part: Function) -> None:
+        read, written, apart, pitch = part.params
+        emit_block(part, element, Rows(read, apart), Rows(written, pitch))
+
+    with f.loop(0, count) as block:
+        places = [f.at(rows.first, element, f.mul(rows.step, block.index)) for rows in (source, target)]
+        f.call_part(f"block_{element}", define, *places, f.i64(source.apart), f.i64(target.apart))
 
 
 def upright(f: Function, element: str, source: Rows, target: Rows, count: Int) -> None:
@@ -38,12 +54,10 @@ def flat(f: Function, element: str, source: Rows, target: Rows, count: Int) -> N
     _call(f, f"flat_{element}", _flat, element, source, target, count)
 
 
-Quarter = Callable[[Function, str, Rows, Rows], None]  # emits one
+Emit = Callable[[Function, str, Rows, Rows], None]  # emits a quarter or a block
 
 
-def _call(
-    f: Function, name: str, emit: Quarter, element: str, source: Rows, target: Rows, count: Int
-) -> None:
+def _call(f: Function, name: str, emit: Emit, element: str, source: Rows, target: Rows, count: Int) -> None:
     def define(part: Function) -> None:
         read, written, n, *numbers = part.params
         with part.loop(0, n, carried=[Value("i64", "0")] * 2) as loop:
@@ -58,6 +72,28 @@ def _call(
 
     numbers = [count, source.apart, source.step, target.apart, target.step]
     f.call_part(name, define, source.first, target.first, *map(f.i64, numbers))
+
+
+def _block(f: Function, element: str, source: Rows, target: Rows) -> None:
+    columns = transpose(f, [f.load(vector(element, LANES), place) for place in _places(f, element, source)])
+    for column, place in zip(columns, _places(f, element, target), strict=True):
+        f.store(column, place)
+
+
+def _places(f: Function, element: str, rows: Rows) -> list[Value]:
+    """Return the addresses of 16 rows: each is one of four and at most 3 rows more."""
+    fours = [rows.first]
+    for _ in range(SHORT, LANES, SHORT):
+        fours.append(f.at(fours[-1], element, f.mul(rows.apart, SHORT)))
+    return [f.at(four, element, f.mul(rows.apart, row)) for four in fours for row in range(SHORT)]
+
+
+def emit_block(f: Function, element: str, source: Rows, target: Rows) -> None:
+    """Emit the quarters of one block."""
+    for first in range(0, LANES, SHORT):
+        here = f.at(source.first, element, first)
+        there = f.at(target.first, element, f.mul(target.apart, first))
+        emit_upright(f, element, source._replace(first=here), target._replace(first=there))
 
 
 def emit_upright(f: Function, element: str, source: Rows, target: Rows) -> None:

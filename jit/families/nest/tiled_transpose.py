@@ -26,7 +26,7 @@ from ...loops.nontemporal import can_bypass_caches
 from ...loops.strip_mining import each, rounded_down
 from ...loops.tiling import Range
 from ...spec import Instr, Terms
-from .quarters import N_BYTES, SHORT, Rows, emit_upright
+from .quarters import N_BYTES, Rows, emit_block
 
 BLOCK = LANES * LANES
 FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
@@ -106,9 +106,7 @@ class Transposition:
         for place in [*(sources if self.reads_ahead else []), *(targets if self.writes_ahead else [])]:
             prefetch(part, unread(part, place, n_ahead, self.element), 3)
         if self.n_bytes == N_BYTES and not self.streams and part.register_bytes < AVX512_BYTES:
-            for column in range(0, LANES, SHORT):
-                here = part.at(source, self.element, column)
-                emit_upright(part, self.element, Rows(here, stride), Rows(targets[column], pitch))
+            emit_block(part, self.element, Rows(source, stride), Rows(target, pitch))
             return
         columns = transpose(part, [part.load(vector(self.element, LANES), place) for place in sources])
         for value, place in zip(columns, targets, strict=True):
