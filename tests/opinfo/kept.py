@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -28,12 +29,14 @@ def read(path: Path) -> tuple[Found, Totals]:
 
 def keep(path: Path, judged: Found, judged_totals: Totals) -> None:
     """Keep verdicts beside those that are kept already, also by another process meanwhile."""
-    found, totals = (old | new for old, new in zip(read(path), (judged, judged_totals), strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
-    tables = {
-        name: {" ".join(key): x for key, x in sorted(table.items())}
-        for name, table in (("verdicts", found), ("totals", totals))
-    }
-    beside.write_text(json.dumps(tables, indent=0))
-    beside.replace(path)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        found, totals = (old | new for old, new in zip(read(path), (judged, judged_totals), strict=True))
+        tables = {
+            name: {" ".join(key): x for key, x in sorted(table.items())}
+            for name, table in (("verdicts", found), ("totals", totals))
+        }
+        beside = path.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(tables, indent=0))
+        beside.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,6 +157,23 @@ def test_verdicts_are_kept_with_how_many_samples_there_are(
         {one: [["native", ""]], other: [["refused", "why"]]},
         {one: 2, other: 30},
     )
+
+
+def _keep_some(path: Path, op: str) -> None:
+    for n in range(20):
+        kept.keep(path, {(op, str(n), "static"): [("native", "")]}, {})
+
+
+def test_processes_that_keep_verdicts_at_once_lose_none(tmp_path: Path) -> None:
+    path, ops = tmp_path / "verdicts.json", ("add", "sub", "mul")
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=_keep_some, args=(path, op)) for op in ops]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(kept.read(path)[0]) == 20 * len(ops)
 
 
 def test_what_is_due() -> None:
