@@ -156,7 +156,8 @@ def _of_class(name: str) -> str:
     """Return what a name of a choice of tiles stands for."""
     from .jit.families.matmul.tile_choice import ANY, CLASSES
 
-    return f"{name} rows" if name in (*CLASSES, ANY) else name
+    kind, *pages = name.split(", ")
+    return " of ".join([f"{kind} rows", *pages]) if kind in (*CLASSES, ANY) else name
 
 
 def _streams(choice: TileChoice | None) -> Iterator[Finding]:

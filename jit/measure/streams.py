@@ -22,9 +22,8 @@ from ..families.matmul.tile_choice import (
 )
 from ..families.nest import asking
 from ..families.nest.asking import LAYOUTS
-from ..llvm.prefetch import LINE_BYTES
 from ..text import parse_spec
-from .turns import Run, Sampling, in_sequence, parse_probe, probe_text, turns_of
+from .turns import Run, Sampling, in_sequence, line_aligned, parse_probe, probe_text, turns_of
 
 ROWS = (1, 4)
 WIDTH = 768  # steps and columns
@@ -66,7 +65,7 @@ def _of_weights(target: str, seconds: float) -> TileChoice:
 
 def _of_layouts(target: str, seconds: float) -> TileChoice:
     """Return the choice for layout changes: both ways between channels first and last."""
-    image, result = _line_aligned(prod(IMAGE)), _line_aligned(prod(IMAGE))
+    image, result = line_aligned(prod(IMAGE)), line_aligned(prod(IMAGE))
     runs = {
         f"{LAYOUTS} of {rows} x {columns}": {
             name: _layout_change(
@@ -80,13 +79,6 @@ def _of_layouts(target: str, seconds: float) -> TileChoice:
     if turns is None:
         return TileChoice()
     return choose_layouts({name: Measured(ASKED, of) for name, of in turns.items()})
-
-
-def _line_aligned(count: int) -> np.ndarray:
-    """Return so many numbers that begin at a cache line, as a program's do."""
-    memory = np.full(4 * count + LINE_BYTES, 1, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return memory[start : start + 4 * count].view(np.float32)
 
 
 def _layout_change(image: np.ndarray, result: np.ndarray, target: str, schedule: str | None) -> Run:

@@ -9,16 +9,16 @@ import numpy as np
 from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.matmul import choose_schedule, fitting_schedules
-from ..families.matmul.microkernel import fits_registers
+from ..families.matmul.microkernel import SCHEDULES, fits_registers
 from ..families.matmul.problem import may_use_tiles, unread_sizes
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import CLASSES, Measured, TileChoice, choose
 from ..llvm.abi import PARAMS
 from ..llvm.function import Function
 from ..llvm.target import find_target
-from .turns import Run, Sampling, in_sequence, parse_probe, probe_text, turns_of
+from .turns import Run, Sampling, in_sequence, line_aligned, parse_probe, probe_text, turns_of
 
-SECONDS = 0.3  # of processor time, after which nothing is measured; compiling takes about as much again
+SECONDS = 0.4  # of processor time, after which nothing is measured; compiling takes about as much again
 N_SAMPLES = 12  # of a turn; in each all tiles come one after the other
 N_WEIGHTS = 40  # that take turns, so that they come from memory as in a model
 SAMPLE_ROWS = 128  # of a sample's products together, at least one product: 0.2 ms
@@ -31,7 +31,7 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     spec = parse_probe(PROBE)
     row = find_target(target := target_for(spec, target))
     f = Function("kernel", PARAMS, row.n_vector_registers * row.vector_bytes, row.extension)
-    weights = list(np.full((N_WEIGHTS, WIDTH * WIDTH), 0.5, np.float32))
+    weights = list(line_aligned(N_WEIGHTS * WIDTH * WIDTH).reshape(N_WEIGHTS, WIDTH * WIDTH))
     runs = {}
     for name, of in CLASSES.items():
         on_tiles = may_use_tiles(f, spec, of.probe)
@@ -46,7 +46,8 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     measured = {name: Measured(own[name], of) for name, of in turns.items()}
     (any_rows,) = unread_sizes(spec, None)
     fitting = fitting_schedules(may_use_tiles(f, spec, any_rows))
-    return choose(measured, choose_schedule(f, spec, any_rows), fitting)
+    for_any = [tile for tile in fitting if not SCHEDULES[tile].keeps_totals]  # tall ones take long to compile
+    return choose(measured, choose_schedule(f, spec, any_rows), for_any)
 
 
 def _run(spec: Matmul, rows: int, target: str, tile: str, weights: Sequence[np.ndarray]) -> Run:

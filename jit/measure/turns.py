@@ -14,6 +14,7 @@ from ..execute import Kernel
 from ..families.matmul.microkernel import PANEL
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import Turn
+from ..llvm.prefetch import LINE_BYTES
 from ..text import parse_spec
 
 N_TURNS = 3  # each over all classes, so that a slow spell of the machine is no more than a turn
@@ -49,9 +50,16 @@ def parse_probe(text: str) -> Matmul:
     return spec
 
 
+def line_aligned(count: int) -> np.ndarray:
+    """Return so many halves, f32, that begin at a cache line, as a program's arrays do."""
+    memory = np.full(count + LINE_BYTES // 4, 0.5, np.float32)
+    start = -memory.ctypes.data % LINE_BYTES // 4
+    return memory[start : start + count]
+
+
 def in_sequence(kernel: Kernel, rows: int, width: int, weights: Sequence[np.ndarray], count: int) -> Run:
     """Return what multiplies `rows` rows by `count` weights one after the other."""
-    a, out = np.full((rows, width), 0.5, np.float32), np.empty((rows, width), np.float32)
+    a, out = (line_aligned(rows * width).reshape(rows, width) for _ in range(2))
     each = [kernel.launch([a, weight, out], (rows,)) for weight in weights]
 
     def run(first: int) -> None:

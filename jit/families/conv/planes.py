@@ -187,8 +187,8 @@ class _Planes:
                 if columns is None:
                     emission.epilogue.prefetch(place(begin, count))
 
-            def ending(begin: Int, count: Int) -> Ending:
-                return emission.epilogue.ending(place(begin, count))
+            def ending(begin: Int, count: Int, first: int, columns: int | None) -> Ending:
+                return emission.epilogue.ending(place(begin, count).part(f, first, columns))
 
             finish = Finish(done, soon, ending if emission.ends_in_registers(columns) else None)
             self.tiles.from_rows(strides, a, b, sides.along, columns, emission.scratch.sums, finish)

@@ -35,6 +35,10 @@ class RowTile(NamedTuple):
         """Return its place, without its columns, as arguments of a part."""
         return [f.i64(x) for x in (*self.batch, self.m0, self.rows, self.n0)]
 
+    def part(self, f: Function, first: int, columns: int | None) -> RowTile:
+        """Return so many of its columns from `first` on; None: itself, which begins there."""
+        return self if columns is None else self._replace(n0=f.add(self.n0, first), columns=columns)
+
     @classmethod
     def of(cls, parameters: Sequence[Value], columns: Int | None = None) -> RowTile:
         """Return the row tile whose `arguments` a part has as `parameters`."""

@@ -33,7 +33,7 @@ from .problem import (
 )
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
-from .tile_choice import IN_PLACE, STREAMS, class_of, name_of_weights
+from .tile_choice import IN_PLACE, STREAMS, class_of, name_of_class, name_of_weights
 
 LEAST_ROWS = 14  # so few rows are one row tile, or gemv
 STREAMED_BYTES = 1 << 20  # of a weight that comes from memory
@@ -212,7 +212,7 @@ def _preferred_tile(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapp
     top = most(resolve(given.m, unread_sizes(spec, dims)))
     if not is_alike or (top is not None and top <= LEAST_ROWS):
         return None
-    tile = tiles.get(class_of(top))
+    tile = tiles.get(name_of_class(top, given.k) if isinstance(given.k, int) else class_of(top))
     return tile if tile in schedules(spec, dims, target) else None
 
 

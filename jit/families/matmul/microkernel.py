@@ -9,9 +9,9 @@ is a Value is passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from ...llvm.function import Bounded, Function, Int, Value, least, most, multipl
 from ...llvm.prefetch import prefetch, unread
 from ...llvm.transpose import lower_half, with_zeros
 from ...llvm.vector import Vec
-from ...loops.bodies import LANES, tail_mask
+from ...loops.bodies import LANES, splat, tail_mask
 from .arithmetic import F32, VECTOR, Arithmetic
 from .tile_choice import IN_PLACE, UNASKED
 from .walkers import NO_WALKERS, Walkers
@@ -34,12 +34,15 @@ MAX_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 class Schedule:
     """A register tile: at most `rows` rows of `vectors` vectors. `asks`: whether few rows ask for lines of
     a weight before they read them (`gemv`). `tiles_in_place`: the row tiles up to which each widens a
-    narrow weight as it reads it; more of them read a copy in f32."""
+    narrow weight as it reads it; more of them read a copy in f32. `keeps_totals`: whether a row tile reads
+    its rows of A from front to back, with the totals of blocks in registers beside the sums of one, instead
+    of leaving them in scratch from chunk to chunk."""
 
     rows: int
     vectors: int
     asks: bool = True
     tiles_in_place: int = 1
+    keeps_totals: bool = False
 
     @property
     def rows_in_place(self) -> int:
@@ -49,10 +52,12 @@ class Schedule:
 
 # 24 or 28 accumulators for targets with 32 registers of 16 lanes; 12 for those with 16 of 8 (2 per vector of
 # 16). 6x64 takes 10 loads for 24 FMAs, 14x32 takes 16 for 28; 12x32 takes 14 for 24, and half the bytes of B.
+# 12x16 takes 13 loads for 12, of which FMAs do 12, and stores nothing before its sums are complete.
 SCHEDULES = {
     "6x64": Schedule(6, 4),
     "14x32": Schedule(14, 2),
     "12x32": Schedule(12, 2),
+    "12x16": Schedule(12, 1, keeps_totals=True),
     "6x16": Schedule(6, 1),
 }
 
@@ -237,18 +242,21 @@ def _known(x: Int) -> Hashable:
 class Ending:
     """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
     `sums` by row and vector. `parameters` stand for `arguments` there. `key`, if given: says all that `emit`
-    depends on. `name`: in the names of parts that end so."""
+    depends on. `name`: in the names of parts that end so. `others`: the ends for columns further on in a
+    tile."""
 
     arguments: list[Value]
     emit: Callable[[Function, Sequence[Value], list[list[Value]]], None]
     key: Hashable = None
     name: str = "ended"
+    others: Mapping[int, Ending] = field(default_factory=dict)
 
 
 class Into(Enum):
     """What becomes of a micro-kernel's steps."""
 
     CHAIN = "c is one chain from 0, or where strides have a block, a sum of such chains"
+    TOTALS = "the same, with the sum of chains in registers, if they hold it"
     ADDED = "one chain from 0, or where strides have a block, each of such chains, is added to c"
     GOES_ON = "the chain that c holds goes on"
     ENDS = "the chain that c holds goes on and is added to its total, which lies elsewhere"
@@ -287,7 +295,7 @@ class MicroKernels:
     def ended_by(self, ending: Ending) -> MicroKernels:
         """Return the same micro-kernels with another end, one for all their calls in the module."""
         made = copy(self)
-        made.name, made.ending = f"{self.name}_{ending.name}", ending
+        made.ending = ending
         return made
 
     def of_columns(self, columns: int) -> MicroKernels:
@@ -324,8 +332,9 @@ class MicroKernels:
         rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
         """
         half = "_half" if self.has_half else ""
-        name = f"{self.name}_{rows}x{self.vectors}{half}_{'near' if near else lines}"
         ending, strides = self.ending, self.strides.for_rows(self.f, rows)
+        kind = self.name if ending is None else f"{self.name}_{ending.name}"
+        name = f"{kind}_{rows}x{self.vectors}{half}_{'near' if near else lines}"
         arguments = [a, b, c, ahead, *strides.values(), *([] if factors is None else [factors])]
         what = (self.into, self.totals, self.arithmetic, self.vectors, self.has_half)
         key = (strides.known(), *what, rows, lines, near, factors is None)
@@ -359,8 +368,11 @@ class MicroKernels:
             for row in (g.at(c, "float", g.mul(r, strides.ldc)) for r in range(rows))
             for v in range(self.vectors)
         ]
-        if strides.block != 0:
+        in_c = strides.block != 0 and not self._keeps_totals(g, rows)
+        if in_c:
             sums = self._blocks(g, strides, [a], b, ahead, places, rows, lines, near)
+        elif strides.block != 0:
+            sums = self._blocks_in_registers(g, strides, a, b, ahead, rows, lines, near)
         else:
             sums = self._whole(g, strides, a, b, ahead, places, rows, lines, near)
         if factors is not None:
@@ -371,7 +383,7 @@ class MicroKernels:
             return
         if self.into is Into.ENDS:
             places = [g.at(place, "float", self.totals) for place in places]
-        if strides.block == 0 or factors is not None:
+        if not in_c or factors is not None:
             self._store(g, sums, places)
 
     def _whole(
@@ -467,6 +479,39 @@ class MicroKernels:
             with g.loop(0, k, size, moving, nonempty=True) as each:
                 each.next(*block(each.index, g.minimum(size, g.sub(k, each.index)), each.carried))
         return [g.load(VECTOR, place, align=4) for place in places]
+
+    def _keeps_totals(self, g: Function, rows: int) -> bool:
+        """Whether registers hold totals of blocks beside the sums of one, a row of B and an element of A."""
+        n = (2 * rows * self.vectors + self.vectors + 1) * 4 * LANES
+        return self.into is Into.TOTALS and n <= g.register_bytes
+
+    def _blocks_in_registers(
+        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, rows: int, lines: int,
+        near: bool,
+    ) -> list[Value]:  # fmt: skip
+        """Return the sums of any number of steps, blocks of which are added up in registers."""
+        n, k, size = rows * self.vectors, strides.k, strides.block
+        zero, nothing = Value(VECTOR, "zeroinitializer"), Vec(g, splat(g, "f32", -0.0)).value
+
+        def block(begin: Int, steps: Int, state: Sequence[Value]) -> list[Value]:
+            found = self._steps(
+                g, strides, [a], b, ahead, [*[zero] * n, *state[n:]], rows, lines, begin, steps
+            )
+            pairs = zip(state[:n], found[:n], strict=True)
+            return [*(self.arithmetic.add(g, before, x) for before, x in pairs), *found[n:]]
+
+        state: Sequence[Value] = [*[nothing] * n, *([] if near else [b, ahead])]
+        rest = g.urem(k, size)
+        with g.loop(0, g.sub(k, rest), size, state) as each:
+            each.next(*block(each.index, size, each.carried))
+        state = each.results
+        if rest == 0:
+            return list(state[:n])
+        if isinstance(rest, int):
+            return block(g.sub(k, rest), rest, state)[:n]
+        with g.loop(g.sub(k, rest), k, size, state) as last:
+            last.next(*block(last.index, rest, last.carried))
+        return list(last.results[:n])
 
     def _added(self, g: Function, sums: Sequence[Value], places: Sequence[Value]) -> list[Value]:
         """Return c's sums plus those of one more chain."""

@@ -147,8 +147,8 @@ class Emission:
     def ends_in_registers(self, columns: Int | None) -> bool:
         """Whether the epilogue of a row tile of `columns` (None: all) takes its sums from registers."""
         k = self.problem.k
-        is_short = isinstance(k, int) and k <= SHORT and not isinstance(columns, Value)
-        return is_short and self.epilogue.is_simple
+        is_short = isinstance(k, int) and (k <= SHORT or self.problem.schedule.keeps_totals)
+        return is_short and not isinstance(columns, Value) and self.epilogue.is_simple
 
     def copy(self, b: Value, columns: Int | None) -> Value:
         """Copy a tile's columns of B, which lie at `b`, to scratch; return where."""
@@ -224,7 +224,7 @@ class Product:
             if tile.columns is None:
                 epilogue.prefetch(rows(begin, count))
 
-        def ending(begin: Int, count: Int) -> Ending:
-            return epilogue.ending(rows(begin, count))
+        def ending(begin: Int, count: Int, first: int, columns: int | None) -> Ending:
+            return epilogue.ending(rows(begin, count).part(f, first, columns))
 
         return Finish(done, soon, ending if self.emission.ends_in_registers(tile.columns) else None)

@@ -50,12 +50,13 @@ Copy = Callable[[Value, Int], Value]
 @dataclass(frozen=True)
 class Finish:
     """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
-    comes before they are computed, to prefetch what `done` will read and write. `ending(first row, rows)`, if
-    given, does what `done` does, from the registers, where one micro-kernel has all columns."""
+    comes before they are computed, to prefetch what `done` will read and write. `ending(first row, rows,
+    first column, columns)`, if given, does what `done` does, from the registers, for the columns of a
+    micro-kernel (None: all) that has whole sums."""
 
     done: Callable[[Int, Int, Value], None]
     soon: Callable[[Int, Int], None]
-    ending: Callable[[Int, Int], Ending] | None = None
+    ending: Callable[[Int, Int, int, int | None], Ending] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,12 @@ class RowTiles:
         """Whether sums fill the registers: one more address, and it is spilled."""
         return self.most == SCHEDULES["14x32"].rows
 
+    @property
+    def keeps_totals(self) -> bool:
+        """Whether a row tile reads its rows of A from front to back: see `Schedule`."""
+        tile = (self.most, self.vectors)
+        return any(of.keeps_totals and (of.rows, of.vectors) == tile for of in SCHEDULES.values())
+
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
         return self._sums_bytes(in_panels) * (2 if self._may_have_groups() else 1)
@@ -157,6 +164,10 @@ class RowTiles:
         if rows is not None:
             made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
         return made
+
+    def _is_in_whole_rows(self, is_only: bool) -> bool:
+        """Whether a row tile computes all of its sums at once."""
+        return not is_chunked(self.k) or ((is_only or self.keeps_totals) and self._are_streamed())
 
     def _are_streamed(self) -> bool:
         """Whether A's rows are read from front to back where there are no other columns: by chunks each would
@@ -193,10 +204,11 @@ class RowTiles:
         finish: Finish, is_new: Value | bool, is_only: bool, copy: Copy | None,
     ) -> None:  # fmt: skip
         f = self.f
-        in_whole_rows = not is_chunked(self.k) or (is_only and self._are_streamed())
+        in_whole_rows = self._is_in_whole_rows(is_only)
         if in_whole_rows:
             strides = self._in_blocks(strides)
-        kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), arithmetic=self.arithmetic)
+        into = Into.TOTALS if self.keeps_totals else Into.CHAIN
+        kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), into, self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if in_whole_rows:
             ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new, is_only=is_only)
@@ -358,15 +370,23 @@ class RowTiles:
         f = self.f
         is_added = kernels.into is Into.ADDED
         is_one_call = LANES * self.vectors == self.width or kernels.vectors < self.vectors
-        is_whole = is_one_call and not is_added
+        is_whole = (is_one_call or kernels.into is Into.TOTALS) and not is_added
         ending = finish.ending if is_whole else None
+        step = LANES * kernels.vectors
+
+        def part(begin: Int, count: Int, first: int) -> Ending:
+            assert ending is not None
+            columns = None if self.columns == step else min(step, self.columns - first)
+            return ending(begin, count, first, columns)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = kernels.strides.row(f, a, begin)
             place = f.at(sums, "float", f.mul(begin, self.width)) if is_added else sums
             finish.soon(begin, count)
             if ending is not None:
-                ended = kernels.ended_by(ending(begin, count))
+                firsts = range(0, max(self.columns, 1), step)
+                parts = {first: part(begin, count, first) for first in firsts}
+                ended = kernels.ended_by(replace(parts[0], others=parts))
                 self._multiply(ended, rows, count, left, b, number, place, ahead)
                 return
             self._multiply(kernels, rows, count, left, b, number, place, ahead)
@@ -463,9 +483,10 @@ class RowTiles:
     def _spread(self) -> tuple[int, ...]:
         """Return the cache lines that a trip may prefetch: for all known numbers of rows from some on the
         same, so that their kernels are. Code of any number of rows has a micro-kernel for each number of
-        lines and of rows of a tile: of the tall tiles of a panel for one number of lines."""
+        lines and of rows of a tile: of tall tiles for one number of lines."""
         if not isinstance(self.m, int):
-            return SPREAD[-1:] if LANES * self.vectors == PANEL else SPREAD
+            is_tall = LANES * self.vectors == PANEL or self.keeps_totals
+            return SPREAD[-1:] if is_tall else SPREAD
         return SPREAD[:-1] if min(self.m, self.block) >= self._enough(SPREAD[-2]) else SPREAD[-1:]
 
     def _enough(self, lines: int) -> int:
@@ -479,7 +500,7 @@ class RowTiles:
         Then what is near stands in for them.
         """
         f = self.f
-        steps = self.chunk if is_chunked(self.k) else self.k
+        steps = self.chunk if is_chunked(self.k) and kernels.into is not Into.TOTALS else self.k
         begin = f.mul(number, f.mul(f.udiv(steps, UNROLL), lines * kernels.line))
         if begin == 0:
             return ahead.first
@@ -511,6 +532,8 @@ class RowTiles:
             from_here = ahead(rows)
             for first in range(0, self.columns, step):
                 there, used = f.at(sums, "float", first), kernels.of_columns(self.columns - first)
+                if first and used.ending is not None:
+                    used = used.ended_by(used.ending.others[first])
                 used.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
         dispatch(f, count, self.counts(), call)

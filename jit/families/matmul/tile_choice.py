@@ -2,8 +2,12 @@
 
 Which one it is hangs on how many FMAs and loads a core starts in a cycle and on the size of its caches. So a
 machine's own products are timed once with every tile (`jit.measure.tiles`). A tile replaces the built-in
-choice where it takes at most WORTH of its time in each of several turns. All tiles sum in the same order, so
-results keep their bits.
+choice where it takes at most WORTH_OF_TILES of its time in each of several turns. All tiles sum in the same
+order, so results keep their bits.
+
+Where A's rows are a page or more apart, those of a row tile may share sets of the first-level cache, and are
+read from the second one: tiles of more rows than a set has lines are not taken there, but the best of the
+others.
 
 Whether few rows ask for a weight's lines before they read them (`gemv`), and layout changes for theirs
 (`nest.asking`), is measured alike (`jit.measure.streams`), and whether several row tiles widen a narrow
@@ -22,7 +26,10 @@ from typing import NamedTuple
 from ...llvm.target import bases, find_target
 from ..nest.asking import LAYOUTS
 
-WORTH = 0.95  # of the built-in tile's time, in every turn: neighbours' noise is less in least times
+WORTH = 0.95  # of the built-in way's time, in every turn: neighbours' noise is less in least times
+WORTH_OF_TILES = 0.985  # least times of tiles alike differ by less than 1 % in one of several turns
+LINES_OF_SET = 8  # of a first-level cache; a page has a line of each set
+PAGE = 1024  # f32
 Turn = Mapping[str, float]  # the least time by tile
 
 
@@ -52,6 +59,17 @@ def class_of(rows: int | None) -> str:
     if rows is None:
         return ANY
     return next(name for name, of in CLASSES.items() if of.most is None or rows <= of.most)
+
+
+def name_of_class(rows: int | None, steps: int) -> str:
+    """Return what stands in a choice for products of at most `rows` rows of `steps` steps."""
+    name = class_of(rows)
+    return name_of_long(name) if name != ANY and steps >= PAGE else name
+
+
+def name_of_long(name: str) -> str:
+    """Return what stands for those products of a class whose rows are a page or more."""
+    return f"{name}, a page or more"
 
 
 @dataclass(frozen=True)
@@ -99,9 +117,15 @@ class TileChoice:
 def choose(measured: Mapping[str, Measured], own_of_any: str, for_any: Sequence[str]) -> TileChoice:
     """Return the choice that measurements of classes lead to. `own_of_any`, `for_any`: the built-in tile of
     code for any rows, and those that it can have; it changes where no class loses by that."""
-    tiles = {name: best for name, of in measured.items() if (best := _best([of], of.own, list(of.turns[0])))}
+    tiles = {}
+    for name, of in measured.items():
+        every = list(of.turns[0])
+        low = [tile for tile in every if int(tile.split("x")[0]) <= LINES_OF_SET]
+        for what, among in ((name, every), (name_of_long(name), low)):
+            if best := _best([of], of.own, among, WORTH_OF_TILES):
+                tiles[what] = best
     alike = [Measured(own_of_any, of.turns) for of in measured.values() if own_of_any in of.turns[0]]
-    if alike and (best := _best(alike, own_of_any, for_any)):
+    if alike and (best := _best(alike, own_of_any, for_any, WORTH_OF_TILES)):
         tiles[ANY] = best
     return TileChoice(tiles, measured)
 
@@ -130,13 +154,13 @@ def name_of_weights(dtype: str) -> str:
 def _of_two(name: str, measured: Mapping[str, Measured], other: str) -> TileChoice:
     """Return the choice of `other` for `name` where it is faster than the built-in way."""
     own = {of.own for of in measured.values()}
-    best = _best([*measured.values()], own.pop(), (other,)) if own else ""
+    best = _best([*measured.values()], own.pop(), (other,), WORTH) if own else ""
     return TileChoice({name: best} if best else {}, measured)
 
 
-def _best(classes: Sequence[Measured], own: str, among: Sequence[str]) -> str:
-    """Return the fastest tile that is worth it in all turns, "" where none is."""
-    means = {tile: mean for tile in among if tile != own and (mean := _mean_share(classes, tile)) <= WORTH}
+def _best(classes: Sequence[Measured], own: str, among: Sequence[str], worth: float) -> str:
+    """Return the fastest tile that takes at most `worth` of the built-in one's time, "" where none does."""
+    means = {tile: mean for tile in among if tile != own and (mean := _mean_share(classes, tile)) <= worth}
     return min(means, key=means.__getitem__, default="")
 
 
