@@ -76,8 +76,8 @@ OPS: tuple[Op, ...] = (
         "silu(Tensor x) -> Tensor",
         "x * sigmoid(x).",
         _infer("silu"),
-        lambda args, attrs: args[0] * R.sigmoid(args[0]),
-        decompose=_decompose(lambda b, x: b.one("mul", x, b.one("sigmoid", x))),
+        lambda args, attrs: R.silu(args[0]),
+        decompose=_decompose(lambda b, x: b.one("silu_exp", x)),
         samples=_samples(),
     ),
     Op(

@@ -57,6 +57,7 @@ bit_and, bit_or, bit_xor, bit_not = np.bitwise_and, np.bitwise_or, np.bitwise_xo
 floor, ceil, rint, trunc = (_quiet(f) for f in (np.floor, np.ceil, np.rint, np.trunc))
 sqrt, reciprocal = _quiet(np.sqrt), _quiet(lambda x: np.ones_like(x) / x)
 copysign, nextafter, gcd = np.copysign, _quiet(np.nextafter), np.gcd
+silu = wide(lambda x: x / (1 + np.exp(-x)))
 sigmoid = wide(lambda x: np.where(x < 0, np.exp(-abs(x)), 1) / (1 + np.exp(-abs(x))))
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

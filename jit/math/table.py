@@ -231,8 +231,9 @@ ROWS = (
     _function("acosh", widened(exponentials.acosh_f64), R.wide(np.arccosh), (0.51, 3.0)),
     _function("atanh", widened(exponentials.atanh_f64), R.wide(np.arctanh), (0.51, 3.0)),
     _function("erf", exponentials.erf, R.erf, (1.5, 1.5)),
-    # the errors of gelu are small beside its argument only
+    # the errors of gelu are small beside its argument only, as those of silu in f32
     _function("gelu_erf", tabulated.gelu, S.gelu, (inf, inf)),
+    _function("silu_exp", exponentials.silu, R.silu, (inf, 2.0)),
     # trigonometry
     _function("sin", trigonometry.sin, R.wide(np.sin), (1.6, 1.6)),
     _function("cos", trigonometry.cos, R.wide(np.cos), (1.6, 1.6)),
@@ -266,8 +267,9 @@ ROWS = (
     ),
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
-#: Of f32 (f16, bf16) they have other bits on targets with AVX-512, where vectors of 16 lanes look them up.
-BY_TARGET = frozenset({"tanh", "gelu_erf"})
+#: Of f32 (f16, bf16) they have other bits on targets with AVX-512, where vectors of 16 lanes look them up, or
+#: instructions make powers of two.
+BY_TARGET = frozenset({"tanh", "gelu_erf", "silu_exp"})
 #: Of several hundred instructions: functions of their own, compiled once for all kernels (100 ms each).
 LONG = frozenset(
     {*BESSEL, "lgamma", "digamma", "zeta", "erfinv", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e"}

@@ -51,8 +51,8 @@ MANY = 64  # products in a sum, from which on it gets coarser with their number:
 HAS_LOOKUPS = "x86-64-v4" in bases(host_target())
 #: By how much gelu, which takes almost 1 from 1, may be off besides, as a part of its argument: a 16th of the
 #: bound. Measured below 0: by the normal distribution 2^-30.1 with AVX-512 and 2^-22.1 without (eager's:
-#: 2^-21.6), by tanh 2^-25.1 (eager's: 2^-25.0).
-CANCELS = {"none": 2.0**-33 if HAS_LOOKUPS else 2.0**-26, "tanh": 2.0**-28}
+#: 2^-21.6), by tanh 2^-25.1 (eager's: 2^-25.0), silu 2^-24.1 (eager's: 2^-24.8).
+CANCELS = {"none": 2.0**-33 if HAS_LOOKUPS else 2.0**-26, "tanh": 2.0**-28, "silu": 2.0**-27}
 GREATEST = {
     "f64": 1.7976931348623157e308,
     "f32": 3.4028234663852886e38,
@@ -282,8 +282,9 @@ def _noisy(calls: Sequence[Call], values: Mapping[Value, Any], seed: int) -> dic
                 args = [_off(arg, x, noise, coarse) for arg, x in zip(args, node.args, strict=True)]
             for result, value in zip(node.results, _reference(node, args, attrs), strict=True):
                 found[result] = _off(value, result, noise, coarse) if is_rough else value
-                if node.op in ("gelu", "gelu_erf"):
-                    part = CANCELS[node.attrs.get("approximate", "none")]
+                if node.op in ("gelu", "gelu_erf", "silu", "silu_exp"):
+                    form = "silu" if node.op.startswith("silu") else node.attrs.get("approximate", "none")
+                    part = CANCELS[form]
                     found[result] = found[result] + part * np.abs(args[0])
                 elif node.op == "layer_norm":
                     axes = tuple(range(-node.attrs["n_axes"], 0))

@@ -19,7 +19,11 @@ from ..operations import HOST_TARGETS, SPECIAL, float_operands, floats, identica
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 mpmath.mp.prec = 200
 SLOW = (*BESSEL, *POLYNOMIALS)  # their definitions are
-ROUGH = ("gelu_erf", "exp_nonpositive")  # their errors are small beside something else than the result
+ROUGH = (
+    "gelu_erf",
+    "silu_exp",
+    "exp_nonpositive",
+)  # their errors are small beside something else than the result
 APPROXIMATE = [name for name, op in OPS.items() if op.ulp != (0, 0) and name not in (*SLOW, *ROUGH)]
 EXACT = [
     (name, dtype)
@@ -175,11 +179,38 @@ def test_special_values_of_gelu_are_pytorchs(target, dtype):
     assert identical(got[flat], want[flat]).all()
 
 
+@pytest.mark.parametrize("target", HOST_TARGETS)
+def test_silu_is_about_as_close_as_pytorchs(target):
+    x = every_binade()
+    wide = x.astype(np.float64)
+    want = wide / (1 + np.exp(-wide))
+    unit = np.maximum(abs(wide) * 2.0**-24, 2.0**-149)
+    ours = abs(run_op_on(target, "silu_exp", "f32", x) - want) / unit
+    theirs = abs(torch.nn.functional.silu(torch.from_numpy(x)).numpy() - want) / unit
+    assert ours.max() <= 2.1
+    assert ours.max() <= 1.3 * theirs.max()
+    kept = abs(x) < 20  # beside the result, errors of e^-x count as many times as x
+    relative = abs(run_op_on(target, "silu_exp", "f32", x) - want)[kept] / np.maximum(abs(want[kept]), 1e-30)
+    assert (relative <= (3 + 1.3 * abs(wide[kept])) * 2.0**-24).all()
+
+
+@pytest.mark.parametrize("target", HOST_TARGETS)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_special_values_of_silu_are_pytorchs(target, dtype):
+    x = np.array([*SPECIAL, 6.0, -6.0, 30.0, -30.0, 88.0, -88.0, 1e4, -1e4, -104.5], DTYPES[dtype].numpy)
+    got = run_op_on(target, "silu_exp", dtype, x)
+    want = torch.nn.functional.silu(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-36)
+    flat = ~np.isfinite(x) | (x == 0) | (abs(x) > 1000)
+    assert identical(got[flat], want[flat]).all()
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_gelu_of_halves_is_f32_rounded_once(dtype):
+@pytest.mark.parametrize("op", ["gelu_erf", "silu_exp"])
+def test_activations_of_halves_are_f32_rounded_once(op, dtype):
     x = np.arange(65536).astype(np.uint16).view(DTYPES[dtype].numpy)
-    got, narrow = run_op("gelu_erf", dtype, x), from_memory(x, dtype)
-    want = to_memory(run_op("gelu_erf", "f32", narrow), dtype)
+    got, narrow = run_op(op, dtype, x), from_memory(x, dtype)
+    want = to_memory(run_op(op, "f32", narrow), dtype)
     assert identical(from_memory(got, dtype), from_memory(want, dtype)).all()
 
 
