@@ -2,8 +2,9 @@
 
 Which one it is hangs on how many FMAs and loads a core starts in a cycle and on the size of its caches. So a
 machine's own products are timed once with every tile (`jit.measure.tiles`). A tile replaces the built-in
-choice where it takes at most WORTH_OF_TILES of its time in each of several turns. All tiles sum in the same
-order, so results keep their bits.
+choice where it takes at most WORTH_OF_TILES of its time in most of several turns, and no more in any: where
+others use the memory, all tiles wait for it alike. All tiles sum in the same order, so results keep their
+bits.
 
 Where A's rows are a page or more apart, those of a row tile may share sets of the first-level cache, and are
 read from the second one: tiles of more rows than a set has lines are not taken there, but the best of the
@@ -21,13 +22,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
+from statistics import median_high
 from typing import NamedTuple
 
 from ...llvm.target import bases, find_target
 from ..nest.asking import LAYOUTS
 
-WORTH = 0.95  # of the built-in way's time, in every turn: neighbours' noise is less in least times
-WORTH_OF_TILES = 0.985  # least times of tiles alike differ by less than 1 % in one of several turns
+WORTH = 0.95  # of the built-in way's time, in most turns: neighbours' noise is less in least times
+WORTH_OF_TILES = 0.985  # least times of tiles alike differ by less than 1 % in most turns
 LINES_OF_SET = 8  # of a first-level cache; a page has a line of each set
 PAGE = 1024  # f32
 Turn = Mapping[str, float]  # the least time by tile
@@ -165,8 +167,8 @@ def _best(classes: Sequence[Measured], own: str, among: Sequence[str], worth: fl
 
 
 def _mean_share(classes: Sequence[Measured], tile: str) -> float:
-    """Return the greatest of the turns' mean shares of a tile over `classes`; 1 where one of them loses."""
+    """Return the middle one of the turns' mean shares of a tile over `classes`; 1 where one of them loses."""
     if any(tile not in of.turns[0] or max(of.shares(tile)) > 1 for of in classes):
         return 1.0
     by_turn = zip(*(of.shares(tile) for of in classes), strict=True)
-    return max(exp(sum(map(log, turn)) / len(turn)) for turn in by_turn)
+    return median_high(exp(sum(map(log, turn)) / len(turn)) for turn in by_turn)

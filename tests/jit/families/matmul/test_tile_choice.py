@@ -86,6 +86,13 @@ def test_noise_changes_nothing(few: list[tuple[float, ...]], why: str) -> None:
     assert choose(measured(few=few), "6x64", TILES).tiles == {}, why
 
 
+@pytest.mark.parametrize(("third", "tiles"), [(99, {"few": "6x16"}), (101, {})])
+def test_a_turn_in_which_all_wait_for_the_memory_hides_no_gain(third: int, tiles: dict[str, str]) -> None:
+    few = [(100, 120, 110, time) for time in (84, third, 85)]
+    choice = choose(measured(few=few), "14x32", TILES)
+    assert {name: tile for name, tile in choice.tiles.items() if name == "few"} == tiles
+
+
 def test_code_for_any_rows_changes_where_no_class_loses() -> None:
     gain, loss = [(100, 120, 80, 110)] * 2, [(100, 120, 101, 110)] * 2
     assert choose(measured(few=gain, many=loss), "6x64", TILES).tiles == {"few": "12x32"}
