@@ -3,7 +3,8 @@
 `choose_layout` brings images into channels-last order before convolutions and back behind them; between two
 of them both permutes go. Where a 1x1 convolution has no other before or behind it, neither does: each would
 be a pass over memory. The weight [F, C] times the image [C, pixels] needs none. What is pointwise behind it
-is computed on [N, F, pixels] too, so that it can be the product's epilogue.
+is computed on [N, F, pixels] too, so that it can be the product's epilogue. An image that the program itself
+brings from channels-last order, and back behind the convolution, is left to `choose_layout`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def _apart(graph: Graph) -> dict[Node, Node]:
     reached = _reached(graph)
     ends = {node: _conv_of(node, graph.symbols) for node in graph.nodes()}
     found = {
-        end: conv for end, conv in ends.items() if conv is not None and not reached.get(_image(conv), set())
+        end: conv
+        for end, conv in ends.items()
+        if conv is not None and not reached.get(_image(conv), set()) and not _stays_last(graph, end, conv)
     }
     while True:
         others = {conv for convs in reached.values() for conv in convs} - set(found.values())
@@ -61,6 +64,24 @@ def _apart(graph: Graph) -> dict[Node, Node]:
         if len(kept) == len(found):
             return kept
         found = kept
+
+
+def _stays_last(graph: Graph, end: Node, conv: Node) -> bool:
+    """Whether the program brings the image from channels-last order, and the result, or what is pointwise
+    behind it, back."""
+    rank, before, value = len(shape_of(end.result)), _image(conv).node, end.result
+    if before is None or before.op != "permute" or before.attrs["axes"] != (0, rank - 1, *range(1, rank - 1)):
+        return False
+    while len(value.users) == 1 and _is_pointwise(value.users[0]) and value not in graph.body.results:
+        value = value.users[0].result
+    permutes = [
+        user.op == "permute" and user.attrs["axes"] == (0, *range(2, rank), 1) for user in value.users
+    ]
+    return bool(permutes) and all(permutes) and value not in graph.body.results
+
+
+def _is_pointwise(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].kind == "pointwise"
 
 
 def _reached(graph: Graph) -> dict[Value, frozenset[Node]]:
@@ -136,7 +157,7 @@ def _product(b: Builder, end: Node, conv: Node) -> Value:
 def _below_reshape(b: Builder, node: Node, made: dict[Value, Value]) -> Value | None:
     """Return what a pointwise node computes of such images, on [N, F, pixels]."""
     given = next((made[arg] for arg in node.present if arg in made), None)
-    if given is None or node.op not in OPS or OPS[node.op].kind != "pointwise":
+    if given is None or not _is_pointwise(node):
         return None
     shape = shape_of(given)
     args = [None if arg is None else made.get(arg) or _flat(b, arg, shape, 1) for arg in node.args]

@@ -51,6 +51,22 @@ def test_beside_another_convolution_images_are_channels_last(function) -> None:
     assert layouts == ["panels"]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: mixed(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1),
+        lambda x: mixed(x.permute(0, 3, 1, 2)).relu().permute(0, 2, 3, 1) + 1.0,
+    ],
+)
+def test_images_that_come_and_go_channels_last_are_rows(function) -> None:
+    assert families(function, 2, 30, 20, 8) == ["matmul"]
+
+
+def test_images_that_come_or_go_channels_last_are_moved_once() -> None:
+    assert families(lambda x: mixed(x.permute(0, 3, 1, 2)), 2, 30, 20, 8) == ["nest", "matmul"]
+    assert families(lambda x: mixed(x).permute(0, 2, 3, 1), 2, 8, 30, 20) == ["matmul", "nest"]
+
+
 def test_images_of_few_pixels_are_rows() -> None:
     """Then there is little to move, and a product of few columns is slow."""
     assert families(lambda x: F.conv2d(x, W1), 2, 8, 14, 14) == ["nest", "matmul", "nest"]
