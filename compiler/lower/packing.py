@@ -15,11 +15,18 @@ from ...jit.families.conv.conv import pack_groups, pack_groups_together
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.conv.winograd_points import LAYOUT, TAPS
+from ...jit.families.matmul import digits
 from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels
 from ...jit.families.matmul.microkernel import PANEL
-from ...jit.families.matmul.problem import GROUPED_LAYOUTS, PAIRS_LAYOUT, QUADS_LAYOUT, TOGETHER
-from ...jit.families.matmul.spec import ProductSpec
+from ...jit.families.matmul.problem import (
+    DIGITS_LAYOUT,
+    GROUPED_LAYOUTS,
+    PAIRS_LAYOUT,
+    QUADS_LAYOUT,
+    TOGETHER,
+)
+from ...jit.families.matmul.spec import Matmul, ProductSpec
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer
 from ..ir.dims import DimExpr
@@ -59,13 +66,14 @@ class _Packing:
         layout = b_layout(spec, weight, self._graph.accurate)
         if layout == "rows":
             return
+        if layout == "panels" and self._is_rounded(weight) and self._is_in_digits(spec):
+            layout = DIGITS_LAYOUT
         panels = self._packed(weight, spec, layout)
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
         b = Buffer(panels.tensor.dtype, shape_of(panels))
         buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 :]
-        chain = (
-            0 if layout in TOGETHER else spec.product.chain
-        )  # they have an order of their own, or are exact
+        has_own_order = layout in TOGETHER or layout == DIGITS_LAYOUT  # or is exact
+        chain = 0 if has_own_order else spec.product.chain
         packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=chain)
         node.attrs["spec"] = packed
 
@@ -74,12 +82,14 @@ class _Packing:
         place = sum(not buffer.is_output for buffer in spec.buffers[: spec.product.b])
         weight, scales = node.arg(place), node.args[-1]
         is_of_bytes = not spec.product.prologue and spec.buffers[spec.product.a].dtype == "u8"
-        layout = "grouped_quads" if is_of_bytes else "grouped"
         assert scales is not None
+        layout = "grouped_quads" if is_of_bytes else "grouped"
+        integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
+        if not is_of_bytes and self._is_in_digits(spec) and digits.fit(len(integers), factors):
+            layout = DIGITS_LAYOUT
         if (weight, layout, scales) not in self._made:
-            integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
             name = f"{weight.definition.attrs['name']}.panels"
-            made = pack_grouped(integers, factors, GROUPED_LAYOUTS[layout])
+            made = pack_grouped(integers, factors, *GROUPED_LAYOUTS[layout])
             self._made[weight, layout, scales] = self._builder.constant(made, "u8", name)
         panels = self._made[weight, layout, scales]
         node.set_args([*node.args[:place], panels, *node.args[place + 1 : -1]])
@@ -87,6 +97,19 @@ class _Packing:
         buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 : -1]
         packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=0)
         node.attrs["spec"] = packed
+
+    def _is_rounded(self, weight: Value) -> bool:
+        """Whether a weight holds integers of a byte because it was rounded to them; by others products are
+        those of f32."""
+        known = self._graph.rounding.weights.get(str(weight.definition.attrs["name"]))
+        return known is not None and known.format == "int8" and weight.tensor.dtype == "f32"
+
+    def _is_in_digits(self, spec: Product) -> bool:
+        """Whether a matmul's rows of f32 are multiplied in digits."""
+        k, n = spec.product.k, spec.product.n
+        is_plain = isinstance(spec, Matmul) and not spec.skips_zeros
+        is_known = isinstance(k, int) and isinstance(n, int)
+        return is_plain and is_known and digits.pays(int(k), int(n), self._graph.rounding.targets)
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
         """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is
@@ -96,7 +119,9 @@ class _Packing:
         if key not in self._made:
             attrs, dtype = weight.definition.attrs, weight.tensor.dtype
             array = attrs["array"]
-            if dtype == "f32" and not isinstance(spec, Conv):
+            if layout == DIGITS_LAYOUT:
+                dtype = "u8"
+            elif dtype == "f32" and not isinstance(spec, Conv):
                 array, dtype = held(array, self._graph.rounding.dtype)
             panels = _PACK[layout](array, groups)
             self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
@@ -179,4 +204,5 @@ _PACK: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "panels": _in_panels,
     **{layout: partial(pack_groups_together, layout=layout) for layout in (QUADS_LAYOUT, PAIRS_LAYOUT)},
     LAYOUT: lambda weight, groups: winograd.pack(weight),
+    DIGITS_LAYOUT: lambda weight, groups: digits.pack(weight),
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...jit.families.matmul import digits
 from ..ir.dims import product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.ranges import bounds
@@ -66,9 +67,11 @@ def _least_rows(b: Builder, weight: Value) -> int:
     return min((bounds(rows, b.graph.symbols)[0] or 0 for rows in found), default=0)
 
 
-def _slower(dtype: str, rows: int, targets: Sequence[str]) -> str:
-    """Return why a format is not worth it for products of at least `rows` rows, "" where it is."""
-    limits = SLOWER_FROM.get(dtype, {})
+def _slower(dtype: str, shape: Sequence[int], rows: int, targets: Sequence[str]) -> str:
+    """Return why a format is not worth it for products of at least `rows` rows with a weight of `shape`, ""
+    where it is."""
+    is_in_digits = len(shape) == 2 and digits.pays(shape[0], shape[1], targets)
+    limits = {} if is_in_digits else SLOWER_FROM.get(dtype, {})
     name = next((name for name in targets if rows >= limits.get(name, rows + 1)), "")
     return f"on {name} products of {limits[name]} rows and more are slower than in f32" if name else ""
 
@@ -80,7 +83,7 @@ def _chosen(rounding: Rounding, name: str, weight: np.ndarray, rows: int) -> Qua
     reasons = [rounding.reasons[name]] if name in rounding.reasons else []
     names = list(FORMATS)
     for dtype in names[names.index(rounding.dtype) :]:
-        if slower := _slower(dtype, rows, rounding.targets):
+        if slower := _slower(dtype, weight.shape, rows, rounding.targets):
             reasons.append(f"{dtype}: {slower}")
             continue
         found = FORMATS[dtype](weight)

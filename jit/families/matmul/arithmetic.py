@@ -7,20 +7,22 @@ for all kinds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...llvm.conversion import widened
 from ...llvm.dtypes import DTYPES, vector
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES
-from ...llvm.vector import Vec
+from ...llvm.vector import Vec, fma
 from ...loops.bodies import LANES, splat
 from . import pair_dots
 from .byte_dots import BYTES, INTEGERS, dot
 
 VECTOR = vector("float", LANES)
 QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
+PLANES = 3  # rows of digits that stand for a row of f32
+DIGITS = "i8u8"  # the same of i8 of A and u8 of B
 PAIRS = "bf16bf16"  # two bf16 of A times two of B, added to an f32
 
 
@@ -31,6 +33,7 @@ class Arithmetic:
     dtype: str
 
     start = -0.0  # of sums to which others are added: it leaves zeros of either sign as they are
+    planes = 1  # rows that stand for a row of A
 
     @property
     def element(self) -> str:
@@ -56,6 +59,10 @@ class Arithmetic:
     def is_widened(self) -> bool:
         """Whether B's elements are converted when they are read."""
         return self.dtype != "f32"
+
+    def first(self, g: Function, behind: Callable[[], Value]) -> Value:
+        """Return the sums of no steps; `behind` gives the address behind the steps of A's row."""
+        return Value(VECTOR, "zeroinitializer")
 
     def left(self, g: Function, address: Value) -> Value:
         """Return a step of A's row at `address` in all lanes."""
@@ -88,9 +95,9 @@ class Arithmetic:
         """Return x + y, both sums."""
         return g.op(VECTOR, f"fadd {VECTOR} {x.name}, {y.name}")
 
-    def total(self, g: Function, sums: Value) -> Value:
-        """Return sums in f32."""
-        return sums
+    def total(self, g: Function, *sums: Value) -> Value:
+        """Return the sums of a row of A in f32, from those of its planes."""
+        return sums[0]
 
     def fill(self, f: Function, place: Value, count: Int) -> None:
         """Emit the filling of `count` sums, whole vectors, with `start`."""
@@ -158,9 +165,31 @@ class Quads(Pairs):
         left, right = (_cast(g, value, INTEGERS) for value in (x, y))
         return _cast(g, g.op(INTEGERS, f"add {INTEGERS} {left.name}, {right.name}"), VECTOR)
 
-    def total(self, g: Function, sums: Value) -> Value:
+    def total(self, g: Function, *sums: Value) -> Value:
         """See Arithmetic; exact below 2^24."""
-        return g.op(VECTOR, f"sitofp {INTEGERS} {_cast(g, sums, INTEGERS).name} to {VECTOR}")
+        return g.op(VECTOR, f"sitofp {INTEGERS} {_cast(g, sums[0], INTEGERS).name} to {VECTOR}")
+
+
+@dataclass(frozen=True)
+class Digits(Quads):
+    """i8 times u8, four products a lane and step, in i32: PLANES rows of digits stand for a row of A. Behind
+    the steps of each lies what its sums begin with, an i32 (see `digits`)."""
+
+    planes = PLANES
+
+    def first(self, g: Function, behind: Callable[[], Value]) -> Value:
+        """See Arithmetic."""
+        return self.left(g, behind())
+
+    def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
+        """See Arithmetic."""
+        return super().multiply_add(g, right, left, sums)
+
+    def total(self, g: Function, *sums: Value) -> Value:
+        """See Arithmetic: (high * 256 + middle) * 256 + low, where the lower two do not reach 2^31."""
+        low, middle, high = (Vec(g, _cast(g, x, INTEGERS)) for x in sums)
+        lower = (middle << 8) + low
+        return fma(high.convert("sitofp", "float"), 65536.0, lower.convert("sitofp", "float")).value
 
 
 def fill(f: Function, place: Value, count: Int, number: float) -> None:
@@ -177,7 +206,7 @@ def arithmetic_of(dtype: str) -> Arithmetic:
     return _OF_BOTH.get(dtype, Arithmetic)(dtype)
 
 
-_OF_BOTH: dict[str, type[Arithmetic]] = {QUADS: Quads, PAIRS: Pairs}
+_OF_BOTH: dict[str, type[Arithmetic]] = {QUADS: Quads, PAIRS: Pairs, DIGITS: Digits}
 
 
 def _cast(g: Function, x: Value, type: str) -> Value:

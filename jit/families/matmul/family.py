@@ -63,8 +63,8 @@ def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
         rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(given.n)]
         b = from_memory(rows, spec.buffers[given.b].dtype).T
     elif given.b_layout in GROUPED_LAYOUTS:
-        together = GROUPED_LAYOUTS[given.b_layout]
-        integers, scales = unpacked(run.arrays[given.b], run.size(given.k), run.size(given.n), together)
+        lie = GROUPED_LAYOUTS[given.b_layout]
+        integers, scales = unpacked(run.arrays[given.b], run.size(given.k), run.size(given.n), *lie)
         b = (integers.astype(np.float64) * np.repeat(scales, len(integers) // len(scales), 0)).T
     elif given.b_layout in ("quads", PAIRS_LAYOUT):
         rows = _from_together(run.arrays[given.b])[: run.size(given.n)]

@@ -30,8 +30,9 @@ GEMV_PANELS = 6  # panels read side by side
 UNASKED_PANELS = 4  # of which the epilogue takes the sums where nothing is asked for
 STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
 NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
-#: The same, of whole groups of steps with scales, at least one, by the steps that lie together.
+#: The same, of whole groups of steps with scales where these are shorter, by the steps that lie together.
 NEAR_GROUP_BYTES = {1: 640, FOUR: 1280}
+DOTS_IN_TIME = 8  # of a line of B with digits that take no longer than a line from memory
 SOON_BYTES = 128 << 10  # of panels side by side up to which the next ones are asked for meanwhile
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
@@ -230,7 +231,7 @@ class GroupedGemv(Gemv):
 
     def vectors(self, rows: int) -> int:
         """See Gemv: whole panels."""
-        return max(2, super().vectors(rows))
+        return max(2, super().vectors(rows * self.arithmetic.planes))
 
     @property
     def _element(self) -> str:
@@ -256,7 +257,7 @@ class GroupedGemv(Gemv):
 
         def group(number: Int) -> None:
             place = f.mul(number, groups.bytes)
-            left, right = f.at(a, "float", f.mul(number, groups.rows)), f.at(b, "i8", place)
+            left, right = f.at(a, "float", groups.left_at(f, number, rows)), f.at(b, "i8", place)
             self._panels(kernels, left, right, rows, sums, self._soon(b, place, rows, vectors))
 
         floats = rows * width
@@ -271,28 +272,30 @@ class GroupedGemv(Gemv):
         """See Gemv: the group at `b`."""
         f, groups, vectors = self.f, self.groups, kernels.vectors
         assert groups is not None
-        most = max(1, self.tile.rows * self.tile.vectors // vectors)
+        most = max(1, self.tile.rows * self.tile.vectors // (vectors * groups.planes))
         with f.loop(0, self.panels, vectors * LANES // PANEL) as panel:
             right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
             there = f.at(sums, "float", f.mul(panel.index, PANEL))
 
             def row_tile(number: Int, begin: Int, count: Int) -> None:
-                left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+                left = f.at(a, "float", f.mul(begin, f.mul(kernels.strides.lda, groups.planes)))
                 line = f.at(there, "float", f.mul(begin, self.panels * PANEL))
-                ahead = (soon, self._lines_soon, False) if soon else self._near(right)
+                ahead = (soon, self._lines_soon, False) if soon else self._near(right, rows)
                 each = sorted(shares(rows, most))
                 dispatch(f, count, each, lambda n: kernels.call(n, left, right, line, *ahead))
 
             each_tile(f, rows, most, row_tile)
 
-    def _near(self, right: Value) -> tuple[Value, int, bool]:
+    def _near(self, right: Value, rows: int) -> tuple[Value, int, bool]:
         """Return what a micro-kernel asks for ahead in the panels at `right`, and how."""
         groups = self.groups
         assert groups is not None
+        if groups.dots(rows) > DOTS_IN_TIME:
+            return groups.ahead(self.f, right)
         if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
             return right, 0, False  # or arithmetic takes longer than memory
-        n_groups = max(1, NEAR_GROUP_BYTES[groups.together] // groups.bytes)
-        return unread(self.f, right, n_groups * groups.bytes, "i8"), 0, True
+        near = NEAR_GROUP_BYTES[groups.together]
+        return unread(self.f, right, near // groups.bytes * groups.bytes or near, "i8"), 0, True
 
 
 def gemv_of(f: Function, problem: Problem) -> Gemv:

@@ -3,9 +3,10 @@
 B lies in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
 integers of four or eight bits, and behind them the PANEL scales in f32. So a panel is read once, from front
 to back. Of integers of four bits, byte j of a row holds column j in its low half and column j + LANES in its
-high half, each plus 8. Where A is u8, a row has FOUR steps of each column side by side.
+high half, each plus 8. Where A is u8, or f32 in digits (`digits`), a row has FOUR steps of each column side
+by side; for digits integers of eight bits are u8, with 128 added.
 
-A group's products are added by fused multiply-adds from 0, k rising, or exactly where A is u8. Their sum
+A group's products are added by fused multiply-adds from 0, k rising, or exactly where A is bytes. Their sum
 times the scale is added to the sum of the groups before by one more multiply-add. Totals of GROUP groups are
 added up as those of blocks are (`sums`). Few rows multiply the integers as they are read; many read a copy of
 a group in f32, or in bytes, which the first-level cache holds.
@@ -20,9 +21,10 @@ import numpy as np
 
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
+from ...llvm.prefetch import unread
 from ...llvm.vector import AVX512_BYTES, Vec
 from ...loops.bodies import LANES
-from .arithmetic import F32, QUADS, VECTOR, Arithmetic, Quads
+from .arithmetic import DIGITS, F32, QUADS, VECTOR, Arithmetic, Digits, Quads
 from .byte_dots import BYTES
 from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile
 from .sums import GROUP
@@ -31,8 +33,10 @@ SIZES = (16, 32, 64, 128)  # steps of a group
 NIBBLE, BYTE = "i4", "i8"
 ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
 SCALES_BYTES = 4 * PANEL
-FOUR = 4  # steps that are multiplied together where A is u8
+AHEAD_BYTES = 4096  # of a panel that are asked for ahead, where they are: whole groups, at least one
+FOUR = 4  # steps that are multiplied together where A is u8, or digits
 MIDDLE = 8  # what is added to an integer of four bits
+MIDDLES = {NIBBLE: MIDDLE, BYTE: 128}  # and to others to make them u8
 NIBBLES = range(-MIDDLE, MIDDLE)
 HIGH = 2**19  # as f32: bit 4 of its fraction stands for 1
 HIGH_BITS = int(np.float32(HIGH).view(np.int32))
@@ -42,17 +46,46 @@ Emit = Callable[[Value, Value], None]
 @dataclass(frozen=True)
 class Groups:
     """How a panel lies in memory: `count` groups of `steps` steps of integers of `dtype`, each with scales.
-    `together`: steps of a column that lie side by side, 1 or FOUR."""
+    `together`: steps of a column that lie side by side, 1 or FOUR. `planes`: the rows of digits that stand
+    for a row of A; 1: it is multiplied as it is."""
 
     dtype: str
     steps: int
     count: int
     together: int = 1
+    planes: int = 1
 
     @property
     def rows(self) -> int:
         """The rows of a group."""
         return self.steps // self.together
+
+    @property
+    def left(self) -> int:
+        """The elements of four bytes that a row of A, or of its digits, has for a group: behind digits lies
+        what sums begin with."""
+        return self.rows + (self.planes > 1)
+
+    @property
+    def left_of_planes(self) -> int:
+        """The same, of all planes of a row of digits."""
+        return self.planes * self.left
+
+    def left_at(self, f: Function, number: Int, rows: Int) -> Int:
+        """Return where the elements of A's first row for group `number` begin; `rows`: those of digits, which
+        lie group by group."""
+        return f.mul(number, self.left if self.planes == 1 else f.mul(rows, self.left_of_planes))
+
+    def dots(self, rows: int) -> int:
+        """Return the vectors of products of a line of B with `rows` rows of digits; 0: A is in none."""
+        return rows * self.planes * (2 if self.dtype == NIBBLE else 1) if self.planes > 1 else 0
+
+    def ahead(self, f: Function, b: Value) -> tuple[Value, int, bool]:
+        """Return what a micro-kernel asks for while it reads a group at `b`, and how (`MicroKernels.call`):
+        by digits arithmetic takes longer than memory, so asking costs nothing."""
+        if self.planes == 1:
+            return b, 0, False
+        return unread(f, b, max(1, AHEAD_BYTES // self.bytes) * self.bytes, "i8"), 0, True
 
     @property
     def row_bytes(self) -> int:
@@ -72,14 +105,16 @@ class Groups:
     @property
     def arithmetic(self) -> Arithmetic:
         """How the integers are multiplied as they are read."""
+        if self.planes > 1:
+            return NibbleDigits(DIGITS) if self.dtype == NIBBLE else Digits(DIGITS)
         if self.together == FOUR:
             return NibbleQuads(QUADS) if self.dtype == NIBBLE else Quads(QUADS)
         return Nibbles(NIBBLE) if self.dtype == NIBBLE else Arithmetic(BYTE)
 
     @property
     def is_widened(self) -> bool:
-        """Whether the integers are converted when they are read."""
-        return self.dtype == NIBBLE or self.together == 1
+        """Whether the integers are converted when they are read, which is free beside digits."""
+        return self.planes == 1 and (self.dtype == NIBBLE or self.together == 1)
 
     @property
     def of_copies(self) -> Arithmetic:
@@ -87,10 +122,10 @@ class Groups:
         return Quads(QUADS) if self.together == FOUR else F32
 
 
-def groups_of(k: int, count: int, n_bytes: int, together: int = 1) -> Groups | None:
+def groups_of(k: int, count: int, n_bytes: int, together: int = 1, planes: int = 1) -> Groups | None:
     """Return how `count` groups of `n_bytes` bytes each lie for `k` steps, None where they are no such."""
     steps = k // count if count else 0
-    found = [Groups(dtype, steps, count, together) for dtype in ROW_BYTES]
+    found = [Groups(dtype, steps, count, together, planes) for dtype in ROW_BYTES]
     fits = steps in SIZES and steps * count == k
     return next((groups for groups in found if fits and groups.bytes == n_bytes), None)
 
@@ -104,16 +139,18 @@ def dtype_for(integers: np.ndarray) -> str:
     return NIBBLE if has_few_bits else BYTE
 
 
-def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1) -> np.ndarray:
+def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1, planes: int = 1) -> np.ndarray:
     """Return i8 [K, N] with f32 scales [groups, N] as u8 [ceil(N / PANEL), groups, bytes of a group]."""
     (k, n), count = integers.shape, scales.shape[0]
-    groups = Groups(dtype_for(integers), k // count, count, together)
+    groups = Groups(dtype_for(integers), k // count, count, together, planes)
     missing, panels = ((0, 0), (0, -n % PANEL)), -(-n // PANEL)
     rows = np.pad(integers, missing).reshape(count, groups.rows, together, panels, PANEL)
     rows = rows.transpose(3, 0, 1, 4, 2)  # [panels, count, rows, PANEL, together]
     if groups.dtype == NIBBLE:
         halves = (rows + np.int8(MIDDLE)).astype(np.uint8)
         rows = halves[..., :LANES, :] | halves[..., LANES:, :] << 4
+    elif planes > 1:
+        rows = rows ^ np.int8(-128)  # 128 added, as u8
     factors = np.pad(scales.astype("<f4"), missing).reshape(count, panels, PANEL).swapaxes(0, 1)
     packed = np.empty((panels, count, groups.bytes), np.uint8)
     cut = groups.bytes - SCALES_BYTES
@@ -122,15 +159,19 @@ def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1) ->
     return packed
 
 
-def unpacked(packed: np.ndarray, k: int, n: int, together: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def unpacked(
+    packed: np.ndarray, k: int, n: int, together: int = 1, planes: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the integers [K, N] and the scales [groups, N] of what `pack_grouped` gives."""
     panels, count, n_bytes = packed.shape
-    groups = groups_of(k, count, n_bytes, together)
+    groups = groups_of(k, count, n_bytes, together, planes)
     assert groups is not None
     cut = groups.bytes - SCALES_BYTES
     rows = packed[..., :cut].reshape(panels, count, groups.rows, groups.row_bytes // together, together)
     if groups.dtype == NIBBLE:
         rows = np.concatenate([rows & 15, rows >> 4], axis=-2).astype(np.int8) - np.int8(MIDDLE)
+    elif planes > 1:
+        rows = rows ^ np.uint8(128)
     scales = np.ascontiguousarray(packed[..., cut:]).view("<f4")
     integers = rows.view(np.int8).transpose(1, 2, 4, 0, 3).reshape(k, panels * PANEL)
     return integers[:, :n], scales.swapaxes(0, 1).reshape(count, panels * PANEL)[:, :n]
@@ -174,6 +215,20 @@ class NibbleQuads(Quads):
             both = Vec(g, g.load(BYTES, g.at(b, self.element, place), align=4))
             for half in (both & 15, both.binary("lshr", 4)):
                 found.append(g.op(VECTOR, f"bitcast {BYTES} {(half - MIDDLE).value.name} to {VECTOR}"))
+        return found
+
+
+@dataclass(frozen=True)
+class NibbleDigits(Digits):
+    """i8 times integers of four bits as u8, plus MIDDLE as they lie, four a lane."""
+
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """See Nibbles."""
+        found = []
+        for place in places[::2]:
+            both = Vec(g, g.load(BYTES, g.at(b, self.element, place), align=4))
+            for half in (both & 15, both.binary("lshr", 4)):
+                found.append(g.op(VECTOR, f"bitcast {BYTES} {half.value.name} to {VECTOR}"))
         return found
 
 
@@ -242,14 +297,14 @@ class GroupSums:
         """Return where the sums of all groups lie, `floats` of them, if those of some lie at `sums`."""
         return self.f.at(sums, "float", floats) if self.groups.count > GROUP else sums
 
-    def each(self, a: Value, b: Value, emit: Emit) -> Callable[[Int], None]:
-        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's rows and whose
-        rows of B begin there; `a`, `b`: where those of all groups do."""
+    def each(self, a: Value, b: Value, rows: Int, emit: Emit) -> Callable[[Int], None]:
+        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's `rows` rows and
+        whose rows of B begin there; `a`, `b`: where those of all groups do."""
         f, groups = self.f, self.groups
 
         def at(number: Int) -> None:
-            rows, place = f.mul(number, groups.rows), f.mul(number, groups.bytes)
-            emit(f.at(a, "float", rows), f.at(b, "i8", place))
+            left, place = groups.left_at(f, number, rows), f.mul(number, groups.bytes)
+            emit(f.at(a, "float", left), f.at(b, "i8", place))
 
         return at
 
@@ -284,8 +339,9 @@ def scratch_bytes(groups: Groups, rows: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class GroupedTile:
-    """A tile of `rows` rows, `lda` floats apart, whose sums and copies of groups lie in scratch at `sums` and
-    `copy`. `counts(most)`: the numbers of rows that a row tile of at most `most` may have."""
+    """A tile of `rows` rows whose sums and copies of groups lie in scratch at `sums` and `copy`. `lda`: the
+    floats from a row of A, or of its digits, to the next. `counts(most)`: the numbers of rows that a row tile
+    of at most `most` may have."""
 
     columns: GroupSums
     schedule: Schedule
@@ -298,7 +354,7 @@ class GroupedTile:
     def multiply(self, a: Value, b: Value) -> Value:
         """Emit the sums of the rows at `a` and the panels at `b`; return where they lie."""
         f, columns, registers = self.columns.f, self.columns, self.schedule.rows * self.schedule.vectors
-        most = max(1, registers // (2 * columns.n_panels))  # rows of whole panels
+        most = max(1, registers // (2 * columns.n_panels * columns.groups.planes))  # rows of whole panels
         floats = f.mul(self.rows, columns.width)
         totals = columns.totals(self.sums, floats)
 
@@ -311,7 +367,7 @@ class GroupedTile:
             self._row_tiles(columns.kernels_of_copy(self.lda, vectors), self.schedule.rows, a, self.copy)
 
         def run(emit: Emit) -> None:
-            columns.add_up(self.sums, totals, floats, columns.each(a, b, emit))
+            columns.add_up(self.sums, totals, floats, columns.each(a, b, self.rows, emit))
 
         n_read = most * self.schedule.tiles_in_place
         is_read = f.is_less(self.rows, n_read + 1) if columns.groups.is_widened else True
@@ -321,15 +377,16 @@ class GroupedTile:
     def _row_tiles(self, kernels: MicroKernels, most: int, a: Value, b: Value) -> None:
         """Emit one group of all rows."""
         f, width, columns = self.columns.f, self.columns.width, LANES * 2 * self.columns.n_panels
+        groups = self.columns.groups
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
-            left = f.at(a, "float", f.mul(begin, self.lda))
+            left = f.at(a, "float", f.mul(begin, f.mul(self.lda, self.columns.groups.planes)))
             line = f.at(self.sums, "float", f.mul(begin, width))
 
             def call(n: int) -> None:
                 for first in range(0, columns, LANES * kernels.vectors):
-                    right = f.at(b, kernels.element, first)
-                    kernels.call(n, left, right, f.at(line, "float", first), right)
+                    right, to = f.at(b, kernels.element, first), f.at(line, "float", first)
+                    kernels.call(n, left, right, to, *groups.ahead(f, right))
 
             dispatch(f, count, self.counts(most), call)
 

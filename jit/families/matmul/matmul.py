@@ -24,6 +24,7 @@ from .microkernel import (
     tile_of,
 )
 from .problem import (
+    DIGITS_LAYOUT,
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
     QUADS_LAYOUT,
@@ -37,7 +38,7 @@ from .problem import (
 from .spec import ProductSpec
 
 ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
-LAYOUTS = ("rows", "panels", "quads", "pairs", "grouped", "grouped_quads")  # of B
+LAYOUTS = ("rows", "panels", "quads", "pairs", *GROUPED_LAYOUTS)  # of B
 PANEL_DTYPES = (
     "f32",
     "bf16",
@@ -51,6 +52,7 @@ DTYPES_OF_B = {
     "pairs": ("bf16",),
     "grouped": ("u8",),
     "grouped_quads": ("u8",),
+    DIGITS_LAYOUT: ("u8",),
 }
 DTYPES_OF_A = {"quads": "u8", "grouped_quads": "u8", "pairs": "bf16"}  # by the layout of B, else f32
 
@@ -136,7 +138,8 @@ def extensions(spec: ProductSpec) -> tuple[str, ...]:
     """Return the extensions for which code of `spec` differs: see `Target`."""
     layout = spec.product.b_layout
     is_pairs = layout == PAIRS_LAYOUT
-    uses = {"dot": layout in TOGETHER and not is_pairs, "pairs": is_pairs, "amx": uses_tiles(spec)}
+    is_of_bytes = layout == DIGITS_LAYOUT or (layout in TOGETHER and not is_pairs)
+    uses = {"dot": is_of_bytes, "pairs": is_pairs, "amx": uses_tiles(spec)}
     return tuple(name for name, is_used in uses.items() if is_used)
 
 
@@ -153,6 +156,8 @@ def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
     of f32 that are too few for AMX as well.
     """
     name, top = default_schedule(f), most(m)
+    if spec.product.b_layout == DIGITS_LAYOUT and name == "14x32":
+        return NARROW  # of three planes of four rows
     is_low = top is not None and top <= SCHEDULES[name].rows
     if is_low:
         return name

@@ -267,7 +267,8 @@ class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
-    what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added. `totals`:
+    what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added; a row of
+    A may have several planes, which lie one behind the other. `totals`:
     how far behind c the totals of chains lie. `ending`: None: sums are stored in c. `has_half`: there are no
     columns in the upper half of a row's last vector, which steps leave out then.
     """
@@ -374,7 +375,8 @@ class MicroKernels:
         elif strides.block != 0:
             sums = self._blocks_in_registers(g, strides, a, b, ahead, rows, lines, near)
         else:
-            sums = self._whole(g, strides, a, b, ahead, places, rows, lines, near)
+            given = rows * self.arithmetic.planes, lines, near
+            sums = self._whole(g, strides, a, b, ahead, places, *given)
         if factors is not None:
             sums = self._scaled(g, sums, factors)
         if self.ending is not None:
@@ -390,10 +392,12 @@ class MicroKernels:
         self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, places: Sequence[Value],
         rows: int, lines: int, near: bool,
     ) -> list[Value]:  # fmt: skip
-        """Return the sums after all steps, with what `places` of c hold if they are not the first."""
-        zero = Value(VECTOR, "zeroinitializer")
-        goes_on = self.into in (Into.GOES_ON, Into.ENDS)
-        sums = [g.load(VECTOR, place, align=4) if goes_on else zero for place in places]
+        """Return the sums after all steps, with what `places` of c hold if they are not the first; `rows`: of
+        all planes."""
+        if self.into in (Into.GOES_ON, Into.ENDS):
+            sums = [g.load(VECTOR, place, align=4) for place in places]
+        else:
+            sums = [x for r in range(rows) for x in [self._first(g, strides, a, r)] * self.vectors]
         moving = [] if near else [b, ahead]
         if strides.taps.seen != 0:
             state = self._seen_taps(g, strides, a, b, ahead, [*sums, *moving], rows, lines)
@@ -403,12 +407,16 @@ class MicroKernels:
             state = tap.results
         else:
             state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
-        sums = state[: len(places)]
+        sums = state[: rows * self.vectors]
         if self.into is Into.ENDS:
             return self._added(g, sums, [g.at(place, "float", self.totals) for place in places])
         if self.into is Into.SCALED:
             return self._added_in_proportion(g, strides, sums, b, places)
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
+
+    def _first(self, g: Function, strides: Strides, a: Value, r: int) -> Value:
+        """Return the sums of no steps of A's row `r`."""
+        return self.arithmetic.first(g, lambda: g.at(strides.row(g, a, r), "float", strides.k))
 
     def _seen_taps(
         self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, state: Sequence[Value],
@@ -522,13 +530,14 @@ class MicroKernels:
         self, g: Function, strides: Strides, sums: Sequence[Value], b: Value, places: Sequence[Value]
     ) -> list[Value]:
         """Return c's sums plus those of one more chain times the scales of their columns."""
-        found = []
+        found, planes = [], self.arithmetic.planes
         for v in range(self.vectors):
             scales = g.load(VECTOR, strides.scales(g, b, self.element, v), align=4)
-            for x, place in zip(sums[v :: self.vectors], places[v :: self.vectors], strict=True):
-                total = self.arithmetic.total(g, x)
+            of_columns = sums[v :: self.vectors]
+            for r, place in enumerate(places[v :: self.vectors]):
+                total = self.arithmetic.total(g, *of_columns[r * planes : (r + 1) * planes])
                 found.append(F32.multiply_add(g, total, scales, g.load(VECTOR, place, align=4)))
-        n_rows = len(sums) // self.vectors
+        n_rows = len(places) // self.vectors
         return [found[v * n_rows + r] for r in range(n_rows) for v in range(self.vectors)]
 
     @staticmethod

@@ -11,7 +11,7 @@ from ...llvm.function import Bounded, Function, Int, Value, most
 from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx, amx_bytes
-from .arithmetic import PAIRS, QUADS, Arithmetic, arithmetic_of
+from .arithmetic import PAIRS, PLANES, QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
 from .microkernel import PANEL, Schedule
 from .row_tiles import WHOLE, Pieces, is_chunked
@@ -25,7 +25,9 @@ STEP_BYTES = 4  # of A and of B that a step multiplies where A is narrow
 #: By the layout of B where A is narrow: the elements that a step multiplies.
 TOGETHER = {QUADS_LAYOUT: 4, "grouped_quads": 4, PAIRS_LAYOUT: 2}
 _DOTS = {QUADS_LAYOUT: QUADS, PAIRS_LAYOUT: PAIRS}
-GROUPED_LAYOUTS = {"grouped": 1, "grouped_quads": FOUR}  # of B, and how many steps lie together
+DIGITS_LAYOUT = "grouped_digits"
+#: Layouts of B: how many steps lie together, and how many rows of digits stand for a row of A.
+GROUPED_LAYOUTS = {"grouped": (1, 1), "grouped_quads": (FOUR, 1), DIGITS_LAYOUT: (FOUR, PLANES)}
 USUAL_STEPS = 512  # of a sum, where their number is unknown
 
 
@@ -129,7 +131,12 @@ class Problem:
     @property
     def prepares_rows(self) -> bool:
         """Whether A's rows are made, in scratch, before the first tile of a block of them."""
-        return self.groups > 0 or bool(self.spec.product.prologue)
+        return self.groups > 0 or bool(self.spec.product.prologue) or self.planes > 1
+
+    @property
+    def planes(self) -> int:
+        """The rows of digits that stand for a row of A; 1: it is multiplied as it is."""
+        return 1 if self.grouped is None else self.grouped.planes
 
     @property
     def slabs(self) -> amx.Slabs | None:
@@ -203,7 +210,7 @@ def grouped_of(spec: ProductSpec) -> Groups | None:
     shape = spec.buffers[given.b].shape
     if len(shape) != 3 or not (isinstance(shape[1], int) and isinstance(shape[2], int)):
         return None
-    return groups_of(given.k, shape[1], shape[2], GROUPED_LAYOUTS[given.b_layout])
+    return groups_of(given.k, shape[1], shape[2], *GROUPED_LAYOUTS[given.b_layout])
 
 
 def uses_tiles(spec: ProductSpec) -> bool:
@@ -213,7 +220,7 @@ def uses_tiles(spec: ProductSpec) -> bool:
     """
     if spec.product.b_layout in GROUPED_LAYOUTS:
         groups = grouped_of(spec)
-        return groups is not None and groups.steps >= amx.STEP
+        return groups is not None and groups.planes == 1 and groups.steps >= amx.STEP
     if spec.product.b_layout == QUADS_LAYOUT:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
     if spec.product.b_layout == PAIRS_LAYOUT:

@@ -22,7 +22,8 @@ class MatrixProduct(Part, Generic[Unknown]):
     "pairs": a constant in bf16 packed by `pack_pairs`, and a in bf16, or a prologue whose values are rounded
     to bf16: the sums are f32, in the order of the target's instructions for bf16.
     "grouped": a constant of small integers with scales of groups of steps, packed by `grouped.pack_grouped`;
-    "grouped_quads": the same, packed for a in u8; `acc` is f32.
+    "grouped_quads": the same, packed for a in u8; "grouped_digits": packed for a in f32, which is multiplied
+    in digits of a byte (`digits`). `acc` is f32.
     A's k axis must be last (stride 1).
     `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of

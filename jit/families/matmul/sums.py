@@ -10,12 +10,13 @@ Where the steps come in pieces of a known length (a convolution's channels under
 pieces as fit in, or an even part of one, so that a piece lies in whole blocks. Of weights packed for
 Winograd's (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have blocks of their own (`amx`).
 Where groups of steps have scales (`grouped`), a block is such a group, and its sum times the scale is added
-by one more fused multiply-add.
+by one more fused multiply-add. Where A is in digits (`digits`), those of each digit are such sums, exact in a
+group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -63,15 +64,64 @@ def products(a: np.ndarray, b: np.ndarray, piece: int = 0, chain: int = 0) -> np
 
 def grouped_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return a [m, k] times integers [k, n] with scales [groups, n], in the order of the kernels; slow."""
+    return _scaled(_of_groups(a, integers, scales, lambda x, y: _chain(x, y.astype(np.float32))), scales)
+
+
+def _of_groups(
+    a: np.ndarray,
+    integers: np.ndarray,
+    scales: np.ndarray,
+    multiply: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> Iterator[np.ndarray]:
+    """Yield the sums of each group of steps."""
     steps = len(integers) // len(scales)
-    totals: list[np.ndarray] = []
-    for i, scale in enumerate(scales):
+    for i in range(len(scales)):
         of_group = slice(i * steps, (i + 1) * steps)
-        chain = _chain(a[:, of_group], integers[of_group].astype(np.float32)).astype(np.float64)
+        yield multiply(a[:, of_group], integers[of_group])
+
+
+def _scaled(sums: Iterable[np.ndarray], scales: np.ndarray) -> np.ndarray:
+    """Return the total of the sums of groups times their scales."""
+    totals: list[np.ndarray] = []
+    for i, (found, scale) in enumerate(zip(sums, scales, strict=True)):
         if i % GROUP == 0:
-            totals.append(np.full(chain.shape, -0.0, np.float32))
-        totals[-1] = (chain * scale + totals[-1]).astype(np.float32)
+            totals.append(np.full(found.shape, -0.0, np.float32))
+        totals[-1] = (found.astype(np.float64) * scale + totals[-1]).astype(np.float32)
     return _total(totals)
+
+
+def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return what `grouped_products` does by the digits of a (see `digits`), in the order of the kernels."""
+    is_finite = np.isfinite(a).all(-1, keepdims=True)
+    digits, factors = _digits(np.where(is_finite, a, np.float32(0)))
+    sums = [_of_groups(x.astype(np.float64), integers, scales, np.matmul) for x in digits]  # exact
+    total = _scaled((_joined(*of_group) for of_group in zip(*sums, strict=True)), scales)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for factor in factors:
+            total = total * factor
+        wide = integers.astype(np.float32) * np.repeat(scales, len(integers) // len(scales), 0)
+        return np.where(is_finite, total, sum(x[:, None] * row for x, row in zip(a.T, wide, strict=True)))
+
+
+def _joined(low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return a group's sums from those of its digits."""
+    lower = (middle * 256 + low).astype(np.float32)
+    return (high * 65536 + lower).astype(np.float32)
+
+
+def _digits(a: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the digits of rows of finite numbers, the lowest first, and the powers of two by which their
+    products are multiplied."""
+    greatest = np.abs(a).max(-1, keepdims=True, initial=0).view(np.int32)
+    exponents = 149 - np.maximum((greatest + (1 << 17)) >> 23, 1)
+    powers = exponents >> 1, exponents - (exponents >> 1)
+    for power in powers:
+        a = a * np.ldexp(np.float32(1), power)
+    numbers, found = np.rint(a).astype(np.int32), []
+    for _ in range(3):
+        found.append(numbers.astype(np.int8))
+        numbers = (numbers + 128) >> 8
+    return found, [np.ldexp(np.float32(1), -power) for power in powers]
 
 
 def _chain(a: np.ndarray, b: np.ndarray) -> np.ndarray:

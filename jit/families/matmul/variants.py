@@ -18,6 +18,7 @@ from ..family import Variant
 from . import amx, amx_groups, gemv, register_resident, zero_rows
 from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
+from .digits import InDigits
 from .epilogue import RowTile
 from .gemv import gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
@@ -171,6 +172,8 @@ def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
     with f.loop(0, n_runs) as at:
         first = f.add(begin, f.mul(at.index, run))
         few.multiply(product.strides, lhs.at([], 0), rhs.panel(first), m, sums_at)
+        if isinstance(lhs, InDigits):
+            lhs.scale([], 0, m, rhs.panel(first), sums_at, columns, columns)
         with f.loop(0, columns, width) as place:
             n0 = f.add(f.mul(first, width), place.index)
             sums = f.at(sums_at, "float", place.index)
@@ -336,6 +339,8 @@ def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
         f.at(sums, "i8", sums_bytes(groups, problem.block, width)),
     )
     found, finish = grouped_tile.multiply(a, b), product.finish(tile)
+    if isinstance(product.lhs, InDigits):
+        product.lhs.scale(tile.batch, tile.m0, tile.rows, b, found, width, n_panels * PANEL)
     finish.done(0, tile.rows, found)
 
 
@@ -365,9 +370,11 @@ def product_of(f: Function, problem: Problem) -> Product:
     """Return the product of a Matmul, whose rows of A lie in a buffer or are computed; call in the entry
     block."""
     emission = Emission.open(f, problem)
-    lhs: InPlace | Computed
+    lhs: InPlace | Computed | InDigits
     if problem.spec.product.prologue:
         lhs = Computed(f, problem, emission.scratch.behind_copy(f, problem))
     else:
         lhs = InPlace(f, problem, emission.bodies.addresses)
+    if problem.planes > 1:
+        lhs = InDigits(f, problem, lhs, emission.scratch.behind_copy(f, problem))
     return Product.of(emission, lhs)

@@ -16,7 +16,9 @@ from shapevm.compiler.lower.weights import held
 from shapevm.compiler.passes.quantise_weights import quantised, quantised_in_groups
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT
 from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.spec_reader import from_json
 
 import shapevm
@@ -267,3 +269,39 @@ def test_a_format_that_is_slower_at_all_sizes_is_not_taken(
     name = "x86-64-v4" if isinstance(target, tuple) else target
     reason = f"int4: on {name} products of 96 rows and more are slower than in f32"
     assert row["reason"] == (reason if held == "int8" else "")
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("columns", "target", "is_in_digits"),
+    [
+        (128, "x86-64-v4-vnni", True),
+        (127, "x86-64-v4-vnni", False),
+        (128, ("x86-64-v4-vnni", "x86-64-v3"), False),
+        (128, "x86-64-v4-amx", False),
+    ],
+)
+def test_rows_are_multiplied_in_digits_where_all_targets_multiply_bytes(
+    weights: str, columns: int, target: str | tuple[str, ...], is_in_digits: bool
+) -> None:
+    model, x = torch.nn.Linear(64, columns).eval(), torch.randn(5, 64)
+    options = shapevm.Options(weights=weights, target=target)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    (product,) = (spec.product for spec in specs if isinstance(spec, Matmul))
+    assert (product.b_layout == DIGITS_LAYOUT) == is_in_digits
+    if is_in_digits and runs_here(str(target)):
+        error = (exe(x) - model(x)).norm() / model(x).norm()
+        assert error < {"int8": 0.02, "int4": 0.2}[weights]
+
+
+@pytest.mark.skipif(not runs_here("x86-64-v4-vnni"), reason="this CPU has no AVX512_VNNI")
+def test_integers_that_were_not_rounded_are_not_multiplied_in_digits() -> None:
+    """A row of f32 times a one keeps all bits, however great its other numbers are."""
+    model = torch.nn.Linear(128, 128, bias=False).eval()
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(128))
+    x = torch.randn(5, 128) * torch.logspace(-20, 20, 128)
+    options = shapevm.Options(weights="int8", target="x86-64-v4-vnni")
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    assert torch.equal(exe(x), x)
