@@ -18,13 +18,14 @@ from ..vm.program import KernelKey, MachineCode, SizeRange, Work
 from .families.table import family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
-from .llvm.function import POOL, Bounded, Function, Int, module_text
+from .llvm.function import POOL, Bounded, Function, Int, Pool, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, Object
 from .object.parts import Parts
 from .spec import Dim, KernelSpec, Size, Terms, spec_hash
 
 ENTRY = "kernel"
+PATCHED = "x86_64"  # begins the triples of targets whose instructions hold numbers of 32 bits
 
 
 def _generate(
@@ -32,9 +33,9 @@ def _generate(
 ) -> tuple[Function, Generated]:
     row = find_target(target)
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension, row.dot, row.pairs)
-    f.pool = None if dims is None else {}
+    f.pool = Pool(is_patched=dims is None and row.triple.startswith(PATCHED))
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
-    return f, family_of(spec).emit(f, spec, sizes, schedule)
+    return f, family_of(spec).emit(f, spec.numbered() if dims is None else spec, sizes, schedule)
 
 
 def _module(text: str, target: str) -> str:
@@ -81,16 +82,17 @@ def _new(f: Function, known: Container[str]) -> list[Function]:
 
 
 def _link(
-    elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob], cache: Path | None
-) -> Blob:
+    elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob], cache: Path | None,
+    is_generic: bool,
+) -> Blob:  # fmt: skip
     """Return the code of the last of `functions`, which an object holds; remember what others may share."""
     object, blobs = Object(elf), dict(known)
     for f in functions:
         parts = {name: blobs[name] for name in f.parts}
         blobs[f.name] = object.link(f.name, parts, len(f.pool or ()))
-        if f is not functions[-1]:
+        if f is not functions[-1] or (is_generic and f.pool):
             _PARTS.add(f, target, blobs[f.name], cache)
-        elif f.pool is not None:  # not generic kernels: large, and compiled once
+        elif not is_generic:  # exact kernels are many: other processes find each by its sizes
             _PARTS.add(f, target, blobs[f.name])
     return blobs[functions[-1].name]
 
@@ -128,7 +130,7 @@ def compile_kernel(
     begin = perf_counter()
     limits = bounds(spec, dims)
     f, generated = _generate(spec, dims, target, schedule)
-    blob, timings = _compiled(f, target, perf_counter() - begin, cache)
+    blob, timings = _compiled(f, target, perf_counter() - begin, cache, dims is None)
     return CodeObject(
         spec_hash=spec_hash(spec),
         target=target,
@@ -159,11 +161,13 @@ def _plain_terms(terms: Terms) -> Terms:
     return tuple((int(factor), tuple(map(_plain, sizes))) for factor, sizes in terms)
 
 
-def _compiled(f: Function, target: str, writing: float, cache: Path | None) -> tuple[Blob, Timings]:
+def _compiled(
+    f: Function, target: str, writing: float, cache: Path | None, is_generic: bool = False
+) -> tuple[Blob, Timings]:
     """Return the code of `f`, by LLVM where none was compiled from the same text, and the seconds that its
-    steps took after those of `writing`."""
+    steps took after those of `writing`. That of a generic kernel may be in the cache."""
     begin = perf_counter()
-    known = _PARTS.known(f, target, cache)
+    known = _PARTS.known(f, target, cache, is_kept=is_generic and bool(f.pool))
     if f.name in known:
         return known[f.name], Timings(writing + perf_counter() - begin, 0.0, 0.0, 0.0)
     functions = _new(f, known)
@@ -173,7 +177,7 @@ def _compiled(f: Function, target: str, writing: float, cache: Path | None) -> t
         parsed = perf_counter()
         elf = target_machine(target).emit_object(module)
     emitted = perf_counter()
-    blob = _link(elf, functions, target, known, cache)
+    blob = _link(elf, functions, target, known, cache, is_generic)
     timings = (writing + written - begin, parsed - written, emitted - parsed, perf_counter() - emitted)
     return blob, Timings(*timings)
 

@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Self
 
 from ..vm.program import Buffer, Dim, Size, Term, Terms, Unknown
 from .decode import Part
@@ -89,6 +89,10 @@ class KernelSpec(Generic[Unknown]):
     family: ClassVar[str]
     n_dims: int
     buffers: tuple[Buffer[Unknown], ...]
+
+    def numbered(self) -> Self:
+        """Return the spec with those of its numbers as `FromSize` that generic code is shared without."""
+        return self
 
 
 @dataclass(frozen=True)

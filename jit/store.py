@@ -128,6 +128,12 @@ class KernelStore:
         """Keep a record until `record` is asked for it."""
         self._ahead[cache_key(spec_hash(spec), dims, target, self._tuned(spec, dims, target))] = record
 
+    def foresee(self, spec: KernelSpec, record: bytes) -> None:
+        """Put generic code into the cache that nobody has asked for."""
+        if self.cache is not None:
+            target = _target_for(spec, self.target)
+            self.cache.put(cache_key(spec_hash(spec), None, target, self._tuned(spec, None, target)), record)
+
     def job(
         self, spec: KernelSpec | SpecText, dims: KernelKey, generic: bytes, target: str | None = None
     ) -> Job:

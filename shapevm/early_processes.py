@@ -1,7 +1,7 @@
 """Processes that compile kernels, started before it is known which: while the model is exported, on the
 machine's other CPUs.
 
-They compile the parts that a model like this one needs in the meantime, and leave them in the kernel cache.
+They compile what a model like this one needs in the meantime, and leave it in the kernel cache.
 Later compilations find those, and start processes when they have kernels to compile.
 """
 
@@ -36,8 +36,11 @@ class EarlyProcess:
 
     def _compile_usual(self, store: KernelStore, usual: Sequence[KernelSpec]) -> None:
         for spec in usual:
-            if self._is_wanted or self._process.run(store.job(spec, None, b"")) is None:
+            answer = None if self._is_wanted else self._process.run(store.job(spec, None, b""))
+            if answer is None:
                 return
+            if answer.record:
+                store.foresee(spec, answer.record)
 
     def taken(self) -> CompileProcess:
         """Return the process once it has done what it is at."""

@@ -1,8 +1,10 @@
-"""Numbers that an exact kernel's sizes give: the code refers to them, a table behind it holds them.
+"""Numbers that an exact kernel's sizes give, or a generic product's columns and steps: the code refers to
+them, a table behind it holds them.
 
 Kernels for two shapes mostly differ in such numbers alone. Their code is then compiled once and copied for
 each shape with that shape's table (stencils with holes, as in Xu and Kjolstad, "Copy-and-Patch Compilation",
-OOPSLA 2021, but of whole kernels).
+OOPSLA 2021, but of whole kernels). Generic code of x86-64 has them in its instructions, where linking writes
+them: from a table, products of 4 and 8 rows took 3 % longer.
 """
 
 from __future__ import annotations

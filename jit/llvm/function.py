@@ -116,6 +116,8 @@ class Loop:
 
 
 POOL = "pool"  # the symbol of a kernel's constant pool
+NUMBER = "number"  # begins the symbols of its numbers that are written into instructions
+LEAST_WRITTEN, WRITTEN_BELOW = 1, 1 << 30  # such numbers: LLVM takes the symbols for addresses, not null
 MAX_WRITTEN = 2048  # parts whose text is remembered, some 20 KB each
 _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
@@ -128,6 +130,15 @@ class Machine(NamedTuple):
     extension: str
     dot: str
     pairs: str
+
+
+class Pool(dict[tuple[str, int], Value]):
+    """What stands for each number of a function's table. `is_patched`: numbers are written into the
+    instructions when the code is linked, where they fit; else they are loaded."""
+
+    def __init__(self, is_patched: bool = False) -> None:
+        super().__init__()
+        self.is_patched = is_patched
 
 
 class Function:
@@ -157,7 +168,7 @@ class Function:
         self.declarations: dict[str, str] = {}
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
-        self.pool: dict[tuple[str, int], Value] | None = None
+        self.pool: Pool | None = None
         self.variants: dict[str, None] = {}  # a part's are its kernel's
         self.digest = b""  # of the finished function, once it was asked for
         self._n = 0
@@ -289,6 +300,8 @@ class Function:
 
     def _number_loads(self) -> Iterator[str]:
         for i, value in enumerate((self.pool or {}).values()):
+            if not value.name.startswith("%"):
+                continue
             place = f"getelementptr ([{len(self.pool or {})} x i64], ptr @{POOL}, i64 0, i64 {i})"
             yield f"  {value.name} = load i64, ptr {place}, align 8, !invariant.load !1"
 
@@ -299,11 +312,22 @@ class Function:
             return self._pooled(x, self.pool)
         return Value("i64", str(x)) if isinstance(x, int) else x
 
-    def _pooled(self, x: FromSize, pool: dict[tuple[str, int], Value]) -> Value:
-        """Return the value that is loaded from the table for `x`."""
+    def _pooled(self, x: FromSize, pool: Pool) -> Value:
+        """Return the value that stands for `x`, a number of the table."""
         if not pool:
             self.declarations["!1"] = "!1 = !{}"
-        return pool.setdefault((x.origin, int(x)), Value("i64", f"%n{len(pool)}"))
+        name = f"%n{len(pool)}"
+        if pool.is_patched and LEAST_WRITTEN <= x < WRITTEN_BELOW:
+            name = f"ptrtoint (ptr @{NUMBER}{len(pool)} to i64)"
+        return pool.setdefault((x.origin, int(x)), Value("i64", name))
+
+    def written_numbers(self) -> Iterator[str]:
+        """Yield the declarations of the numbers that are written into instructions: symbols whose addresses
+        they are."""
+        for i, value in enumerate((self.pool or {}).values()):
+            if not value.name.startswith("%"):
+                yield f"@{NUMBER}{i} = external hidden global i8, !absolute_symbol !2"
+                yield f"!2 = !{{i64 {LEAST_WRITTEN}, i64 {WRITTEN_BELOW}}}"
 
     def _int(self, opcode: str, fold: Callable[[int, int], int], a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int):
@@ -566,6 +590,7 @@ def module_text(functions: Sequence[Function]) -> str:
     names = {f.name for f in functions}
     declared = {text for f in functions for text in f.declarations.values()}
     assert all("section" in text for text in declared if text.startswith("@")), "a table needs a section"
+    declared |= {text for f in functions for text in f.written_numbers()}
     declared |= {f"@{POOL} = external hidden constant [{len(f.pool)} x i64]" for f in functions if f.pool}
     declared |= {
         f"declare {part._signature()}"

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from struct import Struct, pack
+from struct import Struct, pack_into
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ..llvm.function import POOL
+from ..llvm.function import NUMBER, POOL
 
 SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
@@ -65,19 +65,28 @@ class Symbol:
 class Blob:
     """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `alignment`.
     `pool`: where its constant pool lies (see `jit.llvm.constant_pool`), of zeros still; 0 for
-    none."""
+    none. `numbers`: (place, which of the pool, what is added) of those that its instructions hold, as i32."""
 
     code: bytes
     entry: int
     alignment: int = ALIGNMENT
     pool: int = 0
+    numbers: tuple[tuple[int, int, int], ...] = ()
 
     def with_pool(self, values: Sequence[int]) -> bytes:
-        """Return the code with its constant pool filled in: i64 each."""
-        if not self.pool:
-            return self.code
-        table = pack(f"<{len(values)}q", *values)
-        return self.code[: self.pool] + table + self.code[self.pool + len(table) :]
+        """Return the code with its constant pool filled in: i64 each, and its numbers.
+
+        Raises LinkError for a number that does not fit.
+        """
+        filled = bytearray(self.code)
+        if self.pool:
+            pack_into(f"<{len(values)}q", filled, self.pool, *values)
+        for place, which, addend in self.numbers:
+            value = values[which] + addend
+            if not 0 <= value < 1 << 31:
+                raise LinkError(f"{value} does not fit into an instruction that takes 31 bits")
+            _U32.pack_into(filled, place, value)
+        return bytes(filled)
 
 
 def _text(table: memoryview | bytes, start: int) -> str:
@@ -176,6 +185,10 @@ RELOCATIONS: dict[tuple[int, int], Callable[[bytearray, int, int], None]] = {
 }
 
 
+#: Relocations of 32 bits that take a symbol's value itself.
+NUMBERS = ((EM_X86_64, 10), (EM_X86_64, 11))
+
+
 # Linking ----------------------------------------------------------------------------------------------
 
 
@@ -249,8 +262,11 @@ class _Layout:
 
     def blob(self) -> Blob:
         """Return the finished blob."""
-        applied = []
+        applied, numbers = [], []
         for place, relocation in self.waiting:  # grows while pieces are found
+            if (which := self._number(relocation)) is not None:
+                numbers.append((place, which, relocation.addend))
+                continue
             applied.append((place, relocation, self._target(relocation)))
         entries = self._append_parts()
         for place, relocation, target in applied:
@@ -260,7 +276,16 @@ class _Layout:
             rule(self.bytes, place, to + relocation.addend)
             if rule is _adr_page:
                 self.alignment = PAGE
-        return Blob(bytes(self.bytes), self.start.value, self.alignment, self.places.get(_POOL_KEY, 0))
+        pool = self.places.get(_POOL_KEY, 0)
+        return Blob(bytes(self.bytes), self.start.value, self.alignment, pool, tuple(numbers))
+
+    def _number(self, relocation: _Relocation) -> int | None:
+        """Return which number of the pool an instruction holds, None for what holds no number."""
+        name = self.object.symbols[relocation.symbol].name
+        if (self.object.machine, relocation.kind) not in NUMBERS or not name.startswith(NUMBER):
+            return None
+        which = int(name.removeprefix(NUMBER))
+        return which if which < self.n_pooled else None
 
     def _align(self, alignment: int) -> None:
         """Append zeros up to a multiple of `alignment`, a power of two."""

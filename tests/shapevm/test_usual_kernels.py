@@ -6,10 +6,12 @@ import pytest
 import torch
 from shapevm.jit.families.attention.usual import usual_attention
 from shapevm.jit.families.conv.usual import usual_convs
-from shapevm.jit.families.matmul.usual import usual_products
+from shapevm.jit.families.matmul.usual import usual_product, usual_products
 from shapevm.jit.spec import KernelSpec
 
-from shapevm.usual_kernels import usual_kernels
+from shapevm.build import exact_dims, lower, open_source
+from shapevm.options import Options
+from shapevm.usual_kernels import MAX_PRODUCTS, usual_kernels
 
 DEEP, *OTHERS = usual_products()
 
@@ -33,11 +35,10 @@ class Strange:
 
 
 CASES: list[tuple[Any, list[KernelSpec]]] = [
-    (torch.nn.Linear(3, 4), []),
     (torch.nn.Conv2d(3, 4, 1), []),
+    (torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.ReLU6()), []),
     (torch.nn.Conv2d(8, 8, 3, groups=8), []),
     (torch.nn.Conv2d(3, 4, 3), list(usual_convs())),
-    (torch.nn.MultiheadAttention(96, 4), [usual_attention(4, 24, False)]),
     (Heads(num_attention_heads=12, attention_head_size=32), [usual_attention(12, 32, False)]),
     (Heads(n_heads=8, key_value_proj_dim=64, is_causal=True), [usual_attention(8, 64, True)]),
     (Heads(num_heads=4), []),
@@ -49,6 +50,63 @@ CASES: list[tuple[Any, list[KernelSpec]]] = [
 ]
 
 
+Product = tuple[int, int, tuple[str, ...]]
+LAYERS = torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 8), torch.nn.Linear(8, 8)
+CONVS = torch.nn.Conv2d(8, 32, 1), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 1), torch.nn.Conv2d(8, 8, 1, 2)
+PRODUCTS: list[tuple[torch.nn.Module, list[Product]]] = [
+    (torch.nn.Linear(3, 4), [(3, 4, ("bias",))]),
+    (
+        torch.nn.Sequential(torch.nn.LayerNorm(8), *LAYERS),
+        [
+            (8, 32, ("bias", "gelu")),
+            (32, 8, ("bias", "residual")),
+            (8, 8, ("bias",)),
+            (8, 8, ("bias", "residual")),
+        ],
+    ),
+    (
+        torch.nn.Sequential(*CONVS, torch.nn.Linear(8, 3)),
+        [(8, 32, ("bias", "residual", "relu")), (32, 8, ("bias", "relu")), (8, 3, ("bias",))],
+    ),
+    (Heads(in_features=8, out_features=1 << 20), []),
+]
+
+
+@pytest.mark.parametrize(("model", "products"), PRODUCTS)
+def test_products_come_with_what_mostly_follows_them(model: torch.nn.Module, products: list[Product]) -> None:
+    wanted = [usual_product(*product) for product in products] or usual_products()
+    assert usual_kernels(model) == wanted
+
+
+def test_many_sizes_are_not_all_taken() -> None:
+    layers = [torch.nn.Linear(3, n + 1) for n in range(MAX_PRODUCTS + 3)]
+    assert len(usual_kernels(torch.nn.Sequential(*layers))) == MAX_PRODUCTS
+
+
+class Block(torch.nn.Module):
+    """Products and the activation of the last one, as a model has them."""
+
+    def __init__(self, activation: str, has_residual: bool) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+        self.activation, self.has_residual = activation, has_residual
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.last(self.first(x))
+        y = y + x if self.has_residual else y
+        return getattr(torch.nn.functional, self.activation)(y) if self.activation else y
+
+
+@pytest.mark.parametrize("activation", ["", "gelu", "relu"])
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_usual_products_are_those_that_models_are_lowered_to(activation: str, has_residual: bool) -> None:
+    model, rows = Block(activation, has_residual), torch.export.Dim("rows", min=1, max=64)
+    source = open_source(model.eval(), (torch.ones(3, 32),), {}, {"x": {0: rows}})
+    ending = ("bias", *(["residual"] if has_residual else []), *([activation] if activation else []))
+    wanted = [usual_product(32, 64, ("bias",)), usual_product(64, 32, ending)]
+    assert list(exact_dims([lower(source, Options())], ())) == wanted
+
+
 @pytest.mark.parametrize(("model", "more"), CASES)
 def test_modules_tell_what_a_model_needs(model: Any, more: list[KernelSpec]) -> None:
     assert usual_kernels(model) == [DEEP, *more, *OTHERS]
@@ -56,4 +114,5 @@ def test_modules_tell_what_a_model_needs(model: Any, more: list[KernelSpec]) -> 
 
 def test_the_first_attention_counts() -> None:
     layers = [torch.nn.Linear(3, 3), *(torch.nn.MultiheadAttention(8 * n, n) for n in (2, 3))]
-    assert usual_kernels(torch.nn.Sequential(*layers)) == [DEEP, usual_attention(2, 8, False), *OTHERS]
+    first, *others = (usual_product(n, n, ("bias",)) for n in (3, 16, 24))
+    assert usual_kernels(torch.nn.Sequential(*layers)) == [first, usual_attention(2, 8, False), *others]

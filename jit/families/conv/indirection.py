@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from ...llvm.constant_pool import FromSize
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Terms
@@ -19,7 +20,7 @@ from ..matmul.arithmetic import VECTOR
 from ..matmul.microkernel import Strides, Taps
 from ..matmul.problem import uses_tiles
 from .pixels import Geometry
-from .spec import Conv
+from .spec import Conv, Window
 
 MAX_TAPS = 64  # of a table
 ADDRESSES = 8  # in one store of the table
@@ -43,7 +44,7 @@ class Indirection:
     has_whole_groups = False
 
     def __init__(self, f: Function, geometry: Geometry, image: Value, place: Value, block: int) -> None:
-        self.f, self.geometry, self.window, self.image = f, geometry, geometry.window, image
+        self.f, self.geometry, self.image = f, geometry, image
         channels, width = geometry.channels, geometry.width
         assert isinstance(channels, int) and isinstance(width, int)
         self.channels, self.width = channels, width
@@ -51,6 +52,12 @@ class Indirection:
         self.apart = block + ADDRESSES  # whole vectors are stored
         self.zeros, self.n_zeros = place, -(-self.width // LANES) * LANES
         self.table = f.at(place, "float", self.n_zeros)
+        self.addresses_apart = self._lanes(4 * self.window.stride[-1] * channels)
+
+    @property
+    def window(self) -> Window:
+        """How the rows lie in the image."""
+        return self.geometry.window
 
     def scratch(self) -> Terms:
         """Return the scratch (see `CodeObject`) that zeros and addresses take."""
@@ -121,8 +128,8 @@ class Indirection:
             pixel = f"getelementptr float, ptr {source.name}, i64 "
             address = f.op("ptr", pixel + f.i64(f.mul(f.add(line, place), self.channels)).name)
             number = f.op("i64", f"ptrtoint ptr {address.name} to i64")
-            places = self._spread(f.i64(place), stride)
-            addresses = self._spread(number, 4 * stride * self.channels)
+            places = self._spread(f.i64(place), self._lanes(stride))
+            addresses = self._spread(number, self.addresses_apart)
             extent = f.splat(f.i64(f.select(inside, self.geometry.extent[-1], 0)), ADDRESSES)
             there = f.op(_BITS, f"icmp ult {WIDE} {places.name}, {extent.name}")
             zeros = f.splat(f.op("i64", f"ptrtoint ptr {self.zeros.name} to i64"), ADDRESSES)
@@ -130,10 +137,18 @@ class Indirection:
             row = f.add(f.mul(tap.index, self.apart), f.sub(x.index, begin))
             f.store(chosen, f.at(to, "i64", row), align=8)
 
-    def _spread(self, first: Value, step: int) -> Value:
-        """Return a vector of numbers `step` apart."""
-        steps = ", ".join(f"i64 {lane * step}" for lane in range(ADDRESSES))
-        return self.f.op(WIDE, f"add {WIDE} {self.f.splat(first, ADDRESSES).name}, <{steps}>")
+    def _lanes(self, step: int) -> Value:
+        """Return the vector of 0, `step`, ...: computed where the step is a number of the kernel's table."""
+        f = self.f
+        is_written = not isinstance(step, FromSize)
+        numbers = ", ".join(f"i64 {lane * step if is_written else lane}" for lane in range(ADDRESSES))
+        if is_written:
+            return Value(WIDE, f"<{numbers}>")
+        return f.op(WIDE, f"mul {WIDE} {f.splat(f.i64(step), ADDRESSES).name}, <{numbers}>")
+
+    def _spread(self, first: Value, lanes: Value) -> Value:
+        """Return `first` plus those of `lanes`."""
+        return self.f.op(WIDE, f"add {WIDE} {self.f.splat(first, ADDRESSES).name}, {lanes.name}")
 
     def _inside(self, place: Int, size: Int) -> Value:
         f = self.f

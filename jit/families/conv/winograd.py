@@ -431,9 +431,9 @@ class AtPoints:
         to_tile = f.sub(plan.panel * (plan.width // PANEL), f.mul(channel, row))
         after = f.select(ends, row * plan.chunk, to_tile)
         here = f.at(b, "float", f.mul(channel, row))
-        given = (here, f.i64(line), self.scratch.factors, self.scratch.weights)
-        key = (plan.channels, plan.chunk, plan.width, vectors)
-        name = "winograd_weights_{}_{}_{}_{}".format(*key)
+        given = (here, f.i64(line), self.scratch.factors, self.scratch.weights, f.i64(plan.panel))
+        key = (plan.chunk, plan.width, vectors)
+        name = "winograd_weights_{}_{}_{}".format(*key)
         f.call_part(name, lambda g: define_weights(g, *key), *given)
         return unread(f, here, after)
 

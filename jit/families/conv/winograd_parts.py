@@ -95,16 +95,16 @@ def define_to_points(g: Function) -> None:
                 g.store(value, g.at(to, "float", g.add(g.mul(place, apart), c.index)), align=4)
 
 
-def define_weights(g: Function, channels: int, chunk: int, width: int, vectors: int) -> None:
+def define_weights(g: Function, chunk: int, width: int, vectors: int) -> None:
     """The weights of `chunk` channels and `vectors` vectors of columns to line `line` of points, of `factors`
-    down the taps: rows of `width` elements."""
-    b, line, factors, to = g.params
+    down the taps: rows of `width` elements. A panel of weights is `apart` elements from the next."""
+    b, line, factors, to, apart = g.params
     matrix, taps = transforms().taps, TAPS * TAPS
     down = [g.load(VECTOR, line_of(g, factors, g.add(g.mul(line, TAPS), i)), align=4) for i in range(TAPS)]
     with g.loop(0, chunk) as c:
         for v in range(vectors):
             panel, column = divmod(v * LANES, PANEL)
-            place = g.add(g.mul(c.index, taps * PANEL), panel * taps * channels * PANEL + column)
+            place = g.add(g.add(g.mul(c.index, taps * PANEL), g.mul(apart, panel)), column)
             first = g.at(b, "float", place)
             along = []
             for x in range(TAPS):

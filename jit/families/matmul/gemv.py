@@ -21,7 +21,7 @@ from ...llvm.prefetch import LINE_BYTES, unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
 from .grouped import FOUR, NIBBLE, GroupSums
-from .microkernel import PANEL, UNROLL, Into, MicroKernels, Strides, dispatch, each_tile, shares
+from .microkernel import PANEL, UNROLL, Into, MicroKernels, Strides, dispatch, each_tile, shares, split
 from .problem import Problem
 from .row_tiles import copy_to
 from .sums import BLOCK, GROUP, LONG, block_of_short
@@ -211,19 +211,12 @@ class Gemv:
             if self.tile.asks:
                 near = kernels.unread(f, right, NEAR_BYTES // self.row_bytes * PANEL)
 
-            def row_tile(number: Int, begin: Int, count: Int) -> None:
+            for begin, count in split(rows, self.tile.rows):
                 left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
-                line = f.at(sums, "float", f.add(f.mul(begin, self.panels * PANEL), panel.index))
-
-                def call(n: int) -> None:
-                    for first in range(0, max(width, PANEL), width):
-                        there = f.at(right, kernels.element, first)
-                        to = f.at(line, "float", first)
-                        kernels.call(n, left, there, to, near, lines, near=self.tile.asks)
-
-                dispatch(f, count, sorted(shares(rows, self.tile.rows)), call)
-
-            each_tile(f, rows, self.tile.rows, row_tile)
+                line = f.at(sums, "float", f.add(panel.index, begin * self.panels * PANEL))
+                for first in range(0, max(width, PANEL), width):
+                    there, to = f.at(right, kernels.element, first), f.at(line, "float", first)
+                    kernels.call(count, left, there, to, near, lines, near=self.tile.asks)
 
 
 class GroupedGemv(Gemv):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ....vm.program import KernelKey, SizeRange
 from ...llvm.abi import resolve
+from ...llvm.constant_pool import FromSize
 from ...llvm.function import Bounded, Function, Int, Value, most
 from ...loops.bodies import LANES
 from ...spec import Size
@@ -270,5 +271,5 @@ def block_rows(m: Int, row: int, most_rows: int) -> int:
     fit = A_BYTES // (4 * max(row, 1)) // most_rows * most_rows
     limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // most_rows * most_rows
     if not isinstance(m, int):
-        return limit
+        return FromSize(limit, f"rows({row.origin})") if isinstance(row, FromSize) else limit
     return -(-m // max(-(-m // limit), 1)) or 1

@@ -33,6 +33,7 @@ from .microkernel import (
     dispatch,
     each_tile,
     row_counts,
+    shares,
 )
 from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_short
 
@@ -423,7 +424,7 @@ class RowTiles:
     ) -> None:
         """Compute all rows by one row tile for each panel; their number is one of `_tall_counts`."""
         f = self.f
-        strides = replace(kernels.strides, b_panel=0)
+        strides = replace(kernels.strides, b_panel=0, shares_all=True)
         one = MicroKernels(f, kernels.plain_name, strides, PANEL // LANES, kernels.into, self.arithmetic)
         finish.soon(0, rows)
         with f.loop(0, self.width, PANEL) as panel:
@@ -445,7 +446,7 @@ class RowTiles:
         def alone() -> None:
             self._alone(kernels, count, a, b, sums)
 
-        def spread(lines: int) -> None:
+        def spread(lines: int, counts: Sequence[int]) -> None:
             assert ahead is not None
             if ahead.is_new is not False:  # as many as a trip reads of A
                 lines = max(lines, -(-self.most * UNROLL // LANES))
@@ -458,7 +459,7 @@ class RowTiles:
                     return rows_of_a
                 return f.select(ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines))
 
-            self._call(kernels, count, a, b, sums, place, lines)
+            self._call(kernels, count, a, b, sums, place, lines, counts=counts)
 
         if ahead is None and kernels.into is Into.ADDED:
             self._call(kernels, count, a, b, sums, lambda _: b, 0)
@@ -467,11 +468,10 @@ class RowTiles:
         elif kernels.arithmetic.is_widened or self.is_tall:
             alone()
         else:
-            *fewer, dense = self._spread()
-            choice = partial(spread, dense)
-            for lines in reversed(fewer):
-                is_low = f.is_less(rows, self._enough(lines))
-                choice = partial(f.either, is_low, choice, partial(spread, lines))
+            first, *others = self._spread(1 if ahead.is_copied or ahead.is_only else self.most + 1)
+            choice = partial(spread, *first[1:])
+            for begin, lines, counts in others:
+                choice = partial(f.either, f.is_less(rows, begin), choice, partial(spread, lines, counts))
             is_lone = f.is_less(self.m if isinstance(self.m, int) else rows, self.most + 1)
             is_first = f.is_less(number, 1) if ahead.is_only else is_lone
             f.either(False if ahead.is_copied else is_first, alone, choice)
@@ -480,7 +480,16 @@ class RowTiles:
         near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
         self._call(kernels, count, a, b, sums, lambda _: near, 0, near=True)
 
-    def _spread(self) -> tuple[int, ...]:
+    def _spread(self, least_rows: int) -> list[tuple[int, int, list[int]]]:
+        """Return, for blocks of at least `least_rows` rows, (from how many rows on, the cache lines that a
+        trip prefetches then, the numbers of rows of row tiles), fewest rows first."""
+        lines = self._lines_of_trips()[::-1]
+        begins = [least_rows, *(max(least_rows, self._enough(n)) for n in lines[1:])]
+        ends = [*begins[1:], None]
+        counts = [self._counts_of(*bounds) for bounds in zip(begins, ends, strict=True)]
+        return list(zip(begins, lines, counts, strict=True))
+
+    def _lines_of_trips(self) -> tuple[int, ...]:
         """Return the cache lines that a trip may prefetch: for all known numbers of rows from some on the
         same, so that their kernels are. Code of any number of rows has a micro-kernel for each number of
         lines and of rows of a tile: of tall tiles for one number of lines."""
@@ -488,6 +497,13 @@ class RowTiles:
             is_tall = LANES * self.vectors == PANEL or self.keeps_totals
             return SPREAD[-1:] if is_tall else SPREAD
         return SPREAD[:-1] if min(self.m, self.block) >= self._enough(SPREAD[-2]) else SPREAD[-1:]
+
+    def _counts_of(self, begin: int, end: int | None) -> list[int]:
+        """Return the numbers of rows of the tiles that `begin` to below `end` rows (None: any more) are split
+        into."""
+        past_all = max(begin, self.most**2) + self.most  # from most**2 on they are most and most - 1 alone
+        found = set[int]().union(*(shares(n, self.most) for n in range(begin, end or past_all + 1)))
+        return [n for n in self.counts() if n in found] or self.counts()
 
     def _enough(self, lines: int) -> int:
         """Return the rows from which on row tiles that prefetch `lines` a trip ask for all of `ahead`."""
@@ -523,8 +539,10 @@ class RowTiles:
         ahead: Callable[[int], Value],
         lines: int,
         near: bool = False,
+        counts: Sequence[int] = (),
     ) -> None:
-        """Call the micro-kernel for `count` rows; `ahead(rows)` is where it prefetches."""
+        """Call the micro-kernel for `count` rows, one of `counts` (none: any); `ahead(rows)` is where it
+        prefetches."""
         f = self.f
         step = LANES * kernels.vectors
 
@@ -536,7 +554,7 @@ class RowTiles:
                     used = used.ended_by(used.ending.others[first])
                 used.call(rows, a, f.at(b, kernels.element, first), there, from_here, lines, near)
 
-        dispatch(f, count, self.counts(), call)
+        dispatch(f, count, counts or self.counts(), call)
 
     def _multiply_rows(
         self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value, near: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self
 
+from ...llvm.constant_pool import FromSize
 from ...spec import Body, Index, KernelSpec, Part, Size, Unknown
 
 
@@ -46,6 +47,13 @@ class MatrixProduct(Part, Generic[Unknown]):
     chain: int = field(default=0, kw_only=True)
 
 
+def _numbered(name: str, sizes: tuple[Size[Unknown], ...]) -> tuple[Size[Unknown], ...]:
+    """Return sizes with the numbers among them as `FromSize`."""
+    return tuple(
+        FromSize(size, f"{name}{i}") if isinstance(size, int) else size for i, size in enumerate(sizes)
+    )
+
+
 @dataclass(frozen=True)
 class ProductSpec(KernelSpec[Unknown]):
     """A spec that has a product of matrices: what the families that compute one have in common."""
@@ -56,6 +64,19 @@ class ProductSpec(KernelSpec[Unknown]):
     def repeats_lhs(self) -> bool:
         """Whether several of A's rows have the same element of memory, as where windows overlap."""
         return False
+
+    def numbered(self) -> Self:
+        """See `KernelSpec`: the sizes of the product and of what is walked by strides, which is not a weight
+        in panels."""
+        given = self.product
+        in_panels = given.b if given.b_layout != "rows" else None
+        buffers = tuple(
+            buffer if i == in_panels else replace(buffer, shape=_numbered(f"b{i}.", buffer.shape))
+            for i, buffer in enumerate(self.buffers)
+        )
+        m, n, k = _numbered("mnk", (given.m, given.n, given.k))
+        product = replace(given, batch=_numbered("batch", given.batch), m=m, n=n, k=k)
+        return replace(self, buffers=buffers, product=product)
 
     def with_product(self, **changes: Any) -> Self:
         """Return the spec with these fields of its product changed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...spec import Buffer, Dim, Index, Instr
 from .microkernel import PANEL
 from .spec import Matmul, MatrixProduct
@@ -9,22 +11,32 @@ from .sums import CHAIN
 
 DEPTHS = (1024, 64)  # sums in several chains, which transformers have mostly, and in one
 COLUMNS = 256
+_ROWS, _COLUMNS, _STEPS = (Index(loop=i) for i in range(3))
 
 
 def usual_products() -> list[Matmul[Dim]]:
     """Return products of any number of rows with constant weights, by depth."""
-    return [_product(depth) for depth in DEPTHS]
+    return [usual_product(depth, COLUMNS) for depth in DEPTHS]
 
 
-def _product(depth: int) -> Matmul[Dim]:
-    rows = Dim(0)
-    buffers = (
-        Buffer("f32", (rows, depth)),
-        Buffer("f32", (COLUMNS // PANEL, depth, PANEL)),
-        Buffer("f32", (rows, COLUMNS), True),
-    )
-    place = (Index(loop=0), Index(loop=1))
-    epilogue = (Instr("acc", "f32"), Instr("store", "f32", (0,), buffer=2, index=place))
-    a_index = (Index(loop=0), Index(loop=2))
-    product = MatrixProduct((), rows, COLUMNS, depth, 0, a_index, 1, (), "panels", epilogue, chain=CHAIN)
-    return Matmul(1, buffers, product)
+def usual_product(depth: int, columns: int, ending: Sequence[str] = ()) -> Matmul[Dim]:
+    """Return the product of any number of rows with a constant weight, as it is lowered. `ending`: what
+    follows in the same kernel, of "bias", "residual", "gelu" and "relu"."""
+    rows, zero = Dim(0), [Instr[Dim]("const", "f32", value=0.0)] if "relu" in ending else []
+    buffers = [Buffer("f32", (rows, depth)), Buffer("f32", (-(-columns // PANEL), depth, PANEL))]
+    body: list[Instr[Dim]] = [*zero, Instr("acc", "f32")]
+    for step in ending:
+        last = len(body) - 1
+        if step == "gelu":
+            body.append(Instr("gelu_erf", "f32", (last,)))
+        elif step == "relu":
+            body.append(Instr("maximum", "f32", (0, last)))
+        else:
+            place = (_COLUMNS,) if step == "bias" else (_ROWS, _COLUMNS)
+            body.append(Instr("load", "f32", buffer=len(buffers), index=place))
+            body.append(Instr("add", "f32", (last, last + 1)))
+            buffers.append(Buffer("f32", (columns,) if step == "bias" else (rows, columns)))
+    body.append(Instr("store", "f32", (len(body) - 1,), buffer=len(buffers), index=(_ROWS, _COLUMNS)))
+    buffers.append(Buffer("f32", (rows, columns), True))
+    given = ((), rows, columns, depth, 0, (_ROWS, _STEPS), 1, (), "panels", tuple(body))
+    return Matmul(1, tuple(buffers), MatrixProduct(*given, chain=CHAIN))

@@ -1,5 +1,8 @@
 """Numbers of a kernel's sizes: kernels that differ in nothing else share one compilation."""
 
+import struct
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +10,13 @@ from hypothesis import strategies as st
 from shapevm.jit import compiler
 from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.execute import Kernel
+from shapevm.jit.families.matmul.microkernel import PANEL
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.families.matmul.usual import usual_products
 from shapevm.jit.llvm.constant_pool import LONGEST_ORIGIN, FromSize
+from shapevm.jit.llvm.function import WRITTEN_BELOW
 from shapevm.jit.llvm.target import TARGETS
+from shapevm.jit.object.link import Blob, LinkError
 from shapevm.jit.reference import evaluate
 
 from ..nests import bias_add
@@ -63,3 +71,33 @@ def test_the_text_for_people_has_their_values():
     text, _ = kernel_text(bias_add(), (5, 37), "x86-64-v3")
     assert "; pool[0] = " in text and " = 37\n" in text
     assert "@pool" not in kernel_text(bias_add(), None, "x86-64-v3")[0]
+
+
+def _product(columns: int) -> Matmul:
+    """Return a usual product with other columns."""
+    a, b, out = usual_products()[0].buffers
+    out = replace(out, shape=(out.shape[0], columns))
+    b = replace(b, shape=(-(-columns // PANEL), *b.shape[1:]))
+    return replace(usual_products()[0], buffers=(a, b, out)).with_product(n=columns)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_generic_products_of_x86_64_have_numbers_in_their_instructions(target):
+    text, _ = kernel_text(_product(512), None, target)
+    assert ("@number0" in text) == target.startswith("x86-64") == ("ptr @pool" not in text)
+    code, other = (compile_kernel(_product(columns), None, target).code for columns in (512, 768))
+    assert len(code.data) == len(other.data) and code != other
+
+
+def test_numbers_that_no_instruction_holds_are_loaded():
+    columns = WRITTEN_BELOW // PANEL * PANEL
+    text, _ = kernel_text(_product(columns), None, "x86-64-v4")
+    assert "ptr @pool" in text and "@number" in text
+    assert struct.pack("<q", columns) in compile_kernel(_product(columns), None, "x86-64-v4").code.data
+
+
+def test_a_number_that_does_not_fit_is_refused():
+    blob = Blob(bytes(8), 0, numbers=((2, 0, 5),))
+    assert blob.with_pool([37]) == b"\0\0" + struct.pack("<I", 42) + b"\0\0"
+    with pytest.raises(LinkError, match="2147483652 does not fit"):
+        blob.with_pool([(1 << 31) - 1])

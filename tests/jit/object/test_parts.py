@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from shapevm.jit import compiler
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.llvm.function import Function
 from shapevm.jit.llvm.target import host_target
+from shapevm.jit.object import parts
 from shapevm.jit.object.cache import DiskCache
+from shapevm.jit.object.link import Blob
 from shapevm.jit.object.parts import Parts
 from shapevm.jit.object.shared_cache import LayeredCache, local_folder
 
@@ -62,3 +65,13 @@ def test_a_shared_cache_holds_no_parts(tmp_path: Path) -> None:
     local, shared = DiskCache(tmp_path / "local", None), DiskCache(tmp_path / "shared", None)
     assert local_folder(LayeredCache(local, shared)) == local_folder(local) == tmp_path / "local"
     assert local_folder(None) is None
+
+
+def test_functions_used_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MAX_BYTES", 100)
+    kept, functions = Parts(), [Function(name, []) for name in "abc"]
+    for f in functions[:2]:
+        kept.add(f, "t", Blob(bytes(40), 0))
+    assert kept.known(functions[0], "t")
+    kept.add(functions[2], "t", Blob(bytes(30), 0))
+    assert [bool(kept.known(f, "t")) for f in functions] == [True, False, True]
