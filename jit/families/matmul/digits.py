@@ -11,8 +11,9 @@ two, which neither overflow nor vanish.
 Bytes of B are not negative there: `MIDDLES` is added to its integers. What that adds to a group's sum depends
 on the digits alone, so sums begin with what takes it off again: an i32 behind the digits of a group.
 
-A row that holds an infinity or NaN is multiplied in f32, as slowly as need be. `sums.digit_products` is the
-definition of all that.
+A row that holds an infinity or NaN is multiplied in f32, as slowly as need be. So is one whose greatest
+number would leave little of the others: its binary exponent is more than SPREAD above the mean of those of
+the numbers that are not zero. `sums.digit_products` is the definition of all that.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from .grouped import FOUR, MIDDLES, SIZES, Groups, pack_grouped
 from .lhs import Lhs
 from .microkernel import PANEL, Strides
 from .problem import Problem
+from .sums import SPREAD
 
 SIGNLESS = 0x7FFFFFFF  # of the bits of an f32
 INFINITE = 0x7F800000  # the bits of an infinity; those of NaNs are greater
@@ -76,7 +78,7 @@ def pack(integers: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a row is scaled: the bits that its numbers keep (all, or none where one is not finite), and two
+    """How a row is scaled: the bits that its numbers keep (all, or none where it has no digits), and two
     powers of two, by which they are multiplied."""
 
     kept: Value
@@ -141,12 +143,7 @@ class InDigits:
     def _scaling(self, row: Value, factors: Value) -> Scaling:
         """Return how the row at `row` is scaled; leave what its sums are multiplied by at `factors`."""
         f = self.f
-        zero = Value(INTEGERS, "zeroinitializer")
-        with f.loop(0, self.groups.count * self.groups.steps, LANES, carried=[zero]) as k:
-            bits = Vec(f, f.load(VECTOR, f.at(row, "float", k.index), align=4)).bits() & SIGNLESS
-            k.next(bits.intrinsic("smax", Vec(f, k.carried[0])).value)
-        greatest = f.call("i32", f"llvm.vector.reduce.smax.v{LANES}i32", k.results[0])
-        is_finite = f.op("i1", f"icmp ult i32 {greatest.name}, {INFINITE}")
+        greatest, has_digits = self._greatest(row)
         near = f.op("i32", f"add i32 {greatest.name}, {ROOM}")
         field = f.op("i32", f"lshr i32 {near.name}, {FRACTION_BITS}")
         exponent = f.op("i32", f"sub i32 {SHIFT}, {f.call('i32', 'llvm.umax.i32', field, _i32(1)).name}")
@@ -155,11 +152,30 @@ class InDigits:
         for i, power in enumerate((half, other)):
             factor = self._power(f.op("i32", f"sub i32 0, {power.name}")).name
             nan = Value("float", "0x7FF8000000000000").name
-            number = f.op("float", f"select i1 {is_finite.name}, float {factor}, float {nan}")
+            number = f.op("float", f"select i1 {has_digits.name}, float {factor}, float {nan}")
             f.store(number, f.at(factors, "float", i), align=4)
-        kept = f.op("i32", f"sext i1 {is_finite.name} to i32")
+        kept = f.op("i32", f"sext i1 {has_digits.name} to i32")
         powers = [f.splat(self._power(power), LANES) for power in (half, other)]
         return Scaling(f.splat(kept, LANES), powers)
+
+    def _greatest(self, row: Value) -> tuple[Value, Value]:
+        """Return the bits of the greatest magnitude of the row at `row`, and whether it has digits."""
+        f = self.f
+        zeros = [Value(INTEGERS, "zeroinitializer")] * 3
+        with f.loop(0, self.groups.count * self.groups.steps, LANES, carried=zeros) as k:
+            greatest, total, count = (Vec(f, x) for x in k.carried)
+            bits = Vec(f, f.load(VECTOR, f.at(row, "float", k.index), align=4)).bits() & SIGNLESS
+            fields = bits.binary("lshr", FRACTION_BITS)
+            is_counted = fields.compare("ne", 0).convert("zext", "i32")
+            k.next(bits.intrinsic("smax", greatest).value, (total + fields).value, (count + is_counted).value)
+        found = f.call("i32", f"llvm.vector.reduce.smax.v{LANES}i32", k.results[0])
+        sums = (f.call("i32", f"llvm.vector.reduce.add.v{LANES}i32", x) for x in k.results[1:])
+        total, count = (f.op("i64", f"zext i32 {x.name} to i64") for x in sums)
+        field = f.op("i64", f"zext i32 {f.op('i32', f'lshr i32 {found.name}, {FRACTION_BITS}').name} to i64")
+        least = f.op("i64", f"mul i64 {f.op('i64', f'sub i64 {field.name}, {SPREAD}').name}, {count.name}")
+        is_even = f.op("i1", f"icmp sle i64 {least.name}, {total.name}")
+        is_finite = f.op("i1", f"icmp ult i32 {found.name}, {INFINITE}")
+        return found, f.op("i1", f"and i1 {is_finite.name}, {is_even.name}")
 
     def _power(self, exponent: Value) -> Value:
         """Return 2 to the power of an i32."""
@@ -227,7 +243,7 @@ class InDigits:
             f.store(total.value, place, align=4)
 
     def _slowly(self, row: Value, b: Value, to: Value, columns: int) -> None:
-        """Emit the products of the row at `row` in f32, not all of which is finite."""
+        """Emit the products of the row at `row` in f32."""
         groups = self.groups
 
         def define(g: Function) -> None:
@@ -242,7 +258,7 @@ class InDigits:
                 for v, total in enumerate(group.results):
                     g.store(total, g.at(to, "float", g.add(panel.index, LANES * v)), align=4)
 
-        self.f.call_part(f"not_finite_{columns}", define, row, b, to)
+        self.f.call_part(f"in_f32_{columns}", define, row, b, to)
 
 
 def _group_in_f32(

@@ -26,6 +26,7 @@ GROUP = 64  # blocks
 MULTIPLE = 16  # of the steps of a part of a piece
 CHAIN, ACCURATE_CHAIN = 32, 16  # steps of a block of a shorter sum
 SHORTEST_CHAIN = 16
+SPREAD = 10  # binary orders that a row in digits may reach above its mean, of which at least 13 bits are left
 
 
 def block_of_pieces(piece: int) -> int:
@@ -92,15 +93,22 @@ def _scaled(sums: Iterable[np.ndarray], scales: np.ndarray) -> np.ndarray:
 
 def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return what `grouped_products` does by the digits of a (see `digits`), in the order of the kernels."""
-    is_finite = np.isfinite(a).all(-1, keepdims=True)
-    digits, factors = _digits(np.where(is_finite, a, np.float32(0)))
+    has_digits = np.isfinite(a).all(-1, keepdims=True) & _is_even(a)
+    digits, factors = _digits(np.where(has_digits, a, np.float32(0)))
     sums = [_of_groups(x.astype(np.float64), integers, scales, np.matmul) for x in digits]  # exact
     total = _scaled((_joined(*of_group) for of_group in zip(*sums, strict=True)), scales)
     with np.errstate(invalid="ignore", over="ignore"):
         for factor in factors:
             total = total * factor
         wide = integers.astype(np.float32) * np.repeat(scales, len(integers) // len(scales), 0)
-        return np.where(is_finite, total, sum(x[:, None] * row for x, row in zip(a.T, wide, strict=True)))
+        return np.where(has_digits, total, _chain(a, wide))
+
+
+def _is_even(a: np.ndarray) -> np.ndarray:
+    """Return whether the greatest magnitude of each row leaves bits of its other numbers: see SPREAD."""
+    fields = (a.view(np.int32) >> 23 & 255).astype(np.int64)
+    counts = np.count_nonzero(fields, -1, keepdims=True)
+    return (fields.max(-1, keepdims=True, initial=0) - SPREAD) * counts <= fields.sum(-1, keepdims=True)
 
 
 def _joined(low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -101,6 +101,29 @@ def test_rows_of_any_size_of_numbers(dtype: str) -> None:
                 np.testing.assert_array_equal(out, wanted[rows])
 
 
+@pytest.mark.parametrize("dtype", RANGES)
+def test_one_great_number_takes_no_bits_of_the_others(dtype: str) -> None:
+    """A number whose weight is 0 is as harmless as in f32; a row of one number and zeros has digits."""
+    n, k = 40, 128
+    integers, scales = weight(dtype, n, k, 32)
+    integers[7] = 0
+    a = np.random.default_rng(4).standard_normal((6, k)).astype(np.float32)
+    a[:3, 7] = 1e4, 1e9, -1e30
+    a[3, 8:], a[4] = 0, 0
+    a[4, 7] = 1e30
+    a[5] = np.exp(a[5] * 2)
+    found = digit_products(a, integers, scales)
+    exact = a.astype(np.float64) @ (integers.astype(np.float64) * np.repeat(scales, 32, axis=0))
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5 * np.abs(exact[:3]).max())
+    b = packed(integers, scales)
+    spec = in_digits(n, k, b.shape)
+    for target in TARGETS:
+        for kernel in (Kernel(compile_kernel(spec, dims, target)) for dims in (None, (len(a),))):
+            out = np.zeros((len(a), n), np.float32)
+            kernel.run([a, b, out], (len(a),))
+            np.testing.assert_array_equal(out, found)
+
+
 @pytest.mark.parametrize("schedule", (*SCHEDULES, WITHOUT_ASKING))
 def test_every_schedule_has_the_same_bits(schedule: str) -> None:
     for dtype in RANGES:
