@@ -163,11 +163,15 @@ class InDigits:
         f = self.f
         zeros = [Value(INTEGERS, "zeroinitializer")] * 3
         with f.loop(0, self.groups.count * self.groups.steps, LANES, carried=zeros) as k:
-            greatest, total, count = (Vec(f, x) for x in k.carried)
+            greatest, fields_so_far, counted = (Vec(f, x) for x in k.carried)
             bits = Vec(f, f.load(VECTOR, f.at(row, "float", k.index), align=4)).bits() & SIGNLESS
             fields = bits.binary("lshr", FRACTION_BITS)
             is_counted = fields.compare("ne", 0).convert("zext", "i32")
-            k.next(bits.intrinsic("smax", greatest).value, (total + fields).value, (count + is_counted).value)
+            k.next(
+                bits.intrinsic("smax", greatest).value,
+                (fields_so_far + fields).value,
+                (counted + is_counted).value,
+            )
         found = f.call("i32", f"llvm.vector.reduce.smax.v{LANES}i32", k.results[0])
         sums = (f.call("i32", f"llvm.vector.reduce.add.v{LANES}i32", x) for x in k.results[1:])
         total, count = (f.op("i64", f"zext i32 {x.name} to i64") for x in sums)
