@@ -19,6 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT
+from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from shapevm.vm.writer import write
 from torch import nn
@@ -357,3 +360,23 @@ def test_products_of_bytes(runners: dict[str, list[str]], target: str, tmp_path:
     wanted = found["x86-64-v3", "generic"]
     for key, values in found.items():
         assert all(values[name].tobytes() == wanted[name].tobytes() for name in wanted), key
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
+def test_products_in_digits(runners: dict[str, list[str]], target: str, weights: str, tmp_path: Path) -> None:
+    """By sdot and by usdot: the bits that the same program has on this machine."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(64, 128).eval(), torch.randn(29, 64)
+    np.savez(tmp_path / "inputs.npz", input=x.numpy())
+    options = Options(weights=weights, fallback="error", target=target)
+    rows = torch.export.Dim("rows", min=1, max=64)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: rows},), options=options)
+    exe.save(tmp_path / "model.svm")
+    artifact, out = tmp_path / "model.svm", tmp_path / "out.npz"
+    found, _ = results(runners["aarch64"], artifact, tmp_path / "inputs.npz", out, "generic")
+    (values,) = found.values()
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    (spec,) = (spec for spec in specs if isinstance(spec, Matmul))
+    assert spec.product.b_layout == DIGITS_LAYOUT
+    assert values.tobytes() == np.asarray(exe(x)).tobytes()
