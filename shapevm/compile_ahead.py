@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .compile_process import CompileProcess
-from .early_processes import n_compile_processes, process_for
+from .early_processes import has_early_process, n_compile_processes, process_for
 
 if TYPE_CHECKING:
     from .jit.spec import KernelSpec
@@ -35,7 +35,10 @@ def compile_ahead(
     have to be compiled. `notify(done, total)` is called by this thread, now and then. `is_portable`: see
     `KernelStore.generic`."""
     tasks = [task for task in _tasks(store, wanted, is_portable) if not _is_cached(store, *task)]
-    n_processes = min(n_compile_processes(), len(tasks) // MIN_KERNELS)
+    n_paying = len(tasks) // MIN_KERNELS
+    if has_early_process(store):
+        n_paying = max(n_paying, min(len(tasks), 2))
+    n_processes = min(n_compile_processes(), n_paying)
     if n_processes < 2:
         return
     shares = _Shares(tasks, n_processes)

@@ -83,6 +83,11 @@ def n_compile_processes() -> int:
     return settings.compile_processes or len(os.sched_getaffinity(0))
 
 
+def has_early_process(store: KernelStore) -> bool:
+    """Whether the process that was started early is still to be had."""
+    return store in _STARTED
+
+
 def process_for(store: KernelStore) -> CompileProcess:
     """Return a process to compile with: the one that was started early, if nobody has it yet."""
     early = _STARTED.pop(store, None)

@@ -14,8 +14,9 @@ from shapevm.jit.spec import to_json
 from shapevm.jit.store import KernelStore
 
 import shapevm
+from shapevm.compile_ahead import compile_ahead
 from shapevm.compile_process import CompileProcess
-from shapevm.early_processes import EarlyProcess
+from shapevm.early_processes import _STARTED, EarlyProcess, has_early_process
 
 USUAL = to_json(usual_product(24, 8, ("bias",)))
 X = torch.ones(3, 24)
@@ -115,3 +116,12 @@ def test_it_ends_where_the_export_is_refused(jobs: list[Any]) -> None:
     with pytest.raises(shapevm.UnsupportedOp):
         compiled(Refused())
     assert specs(jobs) == [to_json(spec) for spec in usual_products()][: len(jobs)]
+
+
+def test_it_takes_its_share_of_few_kernels(jobs: list[Any], tmp_path: Path) -> None:
+    store = KernelStore(DiskCache(tmp_path, None))
+    _STARTED[store] = EarlyProcess(store, [])
+    specs = [usual_product(24, 8), usual_product(8, 24)]
+    compile_ahead(store, {spec: [] for spec in specs})
+    assert not has_early_process(store)
+    assert all(store.generic(spec)[0].code == compile_kernel(spec, None).code for spec in specs)
