@@ -18,7 +18,6 @@ from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul import digits
 from ...jit.families.matmul.grouped import pack_grouped
 from ...jit.families.matmul.matmul import as_panels
-from ...jit.families.matmul.microkernel import PANEL
 from ...jit.families.matmul.problem import (
     DIGITS_LAYOUT,
     GROUPED_LAYOUTS,
@@ -26,6 +25,7 @@ from ...jit.families.matmul.problem import (
     QUADS_LAYOUT,
     TOGETHER,
 )
+from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul, ProductSpec
 from ...jit.loops.bodies import LANES
 from ...jit.spec import Buffer

@@ -16,8 +16,8 @@ import sympy
 
 from ...jit.evaluation import from_memory
 from ...jit.families.concat.spec import Concat
-from ...jit.families.matmul.microkernel import PANEL
 from ...jit.families.matmul.problem import PAIRS_LAYOUT
+from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest, bodies, map_bodies

@@ -40,7 +40,7 @@ def read_ahead(
     level: int = 3,
 ) -> None:
     """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later, as
-    `microkernel.prefetch` does. A gathered row ends before that, and the next one may lie anywhere."""
+    `jit.llvm.prefetch` says. A gathered row ends before that, and the next one may lie anywhere."""
     last = len(at.loops) - 1
     for i in ids:
         instr = bodies.body[i]

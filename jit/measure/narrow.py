@@ -13,7 +13,7 @@ from ..execute import Kernel
 from ..families.matmul.family import may_be_in_place
 from ..families.matmul.grouped import NIBBLE, pack_grouped
 from ..families.matmul.matmul import pack_panels
-from ..families.matmul.microkernel import IN_PLACE_ENDING
+from ..families.matmul.schedules import IN_PLACE_ENDING
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import (
     COPIED,

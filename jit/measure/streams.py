@@ -10,7 +10,7 @@ import numpy as np
 
 from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
-from ..families.matmul.microkernel import WITHOUT_ASKING
+from ..families.matmul.schedules import WITHOUT_ASKING
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import (
     ASKED,

@@ -9,8 +9,8 @@ import numpy as np
 from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.matmul import choose_schedule, fitting_schedules
-from ..families.matmul.microkernel import SCHEDULES, fits_registers
 from ..families.matmul.problem import may_use_tiles, unread_sizes
+from ..families.matmul.schedules import SCHEDULES, fits_registers
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import CLASSES, Measured, TileChoice, choose
 from ..llvm.abi import PARAMS

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..execute import Kernel
-from ..families.matmul.microkernel import PANEL
+from ..families.matmul.schedules import PANEL
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import Turn
 from ..llvm.prefetch import LINE_BYTES

@@ -23,7 +23,7 @@ def test_a_changed_constant_differs(tmp_path: Path) -> None:
     changed = tmp_path / "source"
     for folder in ("jit", "vm", "shapevm"):
         shutil.copytree(ROOT / folder, changed / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    source = changed / "jit/families/matmul/microkernel.py"
+    source = changed / "jit/families/matmul/strides.py"
     text = source.read_text()
     assert "UNROLL = 4 " in text
     source.write_text(text.replace("UNROLL = 4 ", "UNROLL = 2 "))

@@ -43,7 +43,7 @@ from .weights import Weights
 
 
 def emit(f: Function, spec: Attention, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `microkernel`."""
+    """Emit the kernel of an Attention; see `abi.Generator`. Schedules: those of `schedules`."""
     extents, layout = spec.extents, spec.layout
     name = schedule or choose_schedule(f, resolve(extents.v_dim, sizes))
     check_schedule("attention", name, list(TILES))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from ...llvm.function import Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import Into, MicroKernels, Strides, dispatch, store
+from ..matmul.lanes import store
+from ..matmul.microkernel import Into, MicroKernels
+from ..matmul.row_shares import dispatch
+from ..matmul.strides import Strides
 from .emission import Emission, Keys, RowTile
 from .parts import call_part, panel_vectors, rescale
 

@@ -15,7 +15,8 @@ from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...math.exponentials import WEIGHT, weight
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import Ending, load, tail
+from ..matmul.lanes import load, tail
+from ..matmul.microkernel import Ending
 
 MAX_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
 BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int, most
 from ...loops.bodies import LANES
-from ..matmul.microkernel import PANEL, SCHEDULES, Schedule, default_schedule, row_counts
+from ..matmul.row_shares import row_counts
+from ..matmul.schedules import PANEL, SCHEDULES, Schedule, default_schedule
 from .spec import Attention
 
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values

@@ -10,7 +10,9 @@ from ...loops.bodies import LANES, Position, splat
 from ...loops.strip_mining import State
 from ...loops.tiling import Range
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import MicroKernels, Strides, dispatch
+from ..matmul.microkernel import MicroKernels
+from ..matmul.row_shares import dispatch
+from ..matmul.strides import Strides
 from .emission import Emission, Keys, RowTile
 from .parts import call_part, clear, exponentiate, finish, greater, over_keys, weights_of_sums
 

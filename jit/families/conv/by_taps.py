@@ -19,10 +19,10 @@ from ...spec import Terms, Unknown
 from ..matmul import variants
 from ..matmul.arithmetic import F32
 from ..matmul.epilogue import RowTile
-from ..matmul.microkernel import Strides
 from ..matmul.problem import Problem
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Finish, RowTiles
+from ..matmul.strides import Strides
 from . import winograd
 from .indirection import ADDRESSES, WIDE, Indirection
 from .pixels import geometry_of

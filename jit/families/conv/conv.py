@@ -21,10 +21,10 @@ from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_together
-from ..matmul.microkernel import SCHEDULES, Schedule
 from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.row_tiles import Pieces
+from ..matmul.schedules import SCHEDULES, Schedule
 from . import by_taps, depthwise, padded, planes, winograd
 from .depthwise import is_depthwise
 from .indirection import Indirection, fits_indirection
@@ -51,7 +51,7 @@ def _of_groups(pack: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, gro
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `schedules`."""
     _check_window(spec)
     return first_fitting(VARIANTS, spec).emit(f, spec, sizes, schedule)
 

@@ -29,10 +29,11 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ..matmul.arithmetic import VECTOR
+from ..matmul.lanes import load
 from ..matmul.lines import is_read_again, lines_of_results
-from ..matmul.microkernel import SCHEDULES, default_schedule, load
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
+from ..matmul.schedules import SCHEDULES, default_schedule
 from ..nest.plan import is_dear
 from .pixels import AXES, flat, geometry_of
 from .spec import Conv

@@ -13,8 +13,8 @@ from ...dependence import REGROUPED, Alike, Launch, Rows, Scalar
 from ...evaluation import Evaluation, convert, from_memory
 from ..family import BufferAccess, Example, Family
 from ..matmul import family as product
-from ..matmul.microkernel import SCHEDULES
 from ..matmul.problem import QUADS_LAYOUT
+from ..matmul.schedules import SCHEDULES
 from .conv import emit
 from .depthwise import is_depthwise
 from .reference import group_columns, patches

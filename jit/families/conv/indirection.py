@@ -17,8 +17,8 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ...spec import Terms
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import Strides, Taps
 from ..matmul.problem import uses_tiles
+from ..matmul.strides import Strides, Taps
 from .pixels import Geometry
 from .spec import Conv, Window
 

@@ -23,8 +23,8 @@ from ..matmul.amx import GROUP
 from ..matmul.amx_bytes import ROW_BYTES, STEP, Rows
 from ..matmul.amx_bytes_tiles import Emit, TileRows
 from ..matmul.epilogue import RowTile
-from ..matmul.microkernel import Strides
 from ..matmul.problem import Problem
+from ..matmul.strides import Strides
 from .patches import copy_or_zero
 from .pixels import Geometry, flat
 from .spec import Window

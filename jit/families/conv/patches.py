@@ -14,8 +14,9 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, tail_mask
 from ...spec import Terms
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import Strides, load, tail
+from ..matmul.lanes import load, tail
 from ..matmul.problem import Problem
+from ..matmul.strides import Strides
 from .pixels import Geometry
 
 UNROLL = 4  # vectors in one trip of a copy

@@ -20,13 +20,16 @@ from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import VECTOR
 from ..matmul.epilogue import RowTile
+from ..matmul.lanes import load
 from ..matmul.lines import lines_of_results
 from ..matmul.matmul import check_operands, widest_schedule
-from ..matmul.microkernel import PANEL, SCHEDULES, Ending, Schedule, Strides, load
+from ..matmul.microkernel import Ending
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
 from ..matmul.rhs import KernelTile
 from ..matmul.row_tiles import Finish, RowTiles
+from ..matmul.schedules import PANEL, SCHEDULES, Schedule
+from ..matmul.strides import Strides
 from .pixels import AXES, flat, geometry_of
 from .spec import Conv, Window
 
@@ -44,7 +47,7 @@ def is_fit(channels: object, attrs: dict[str, tuple[int, ...]], groups: int) -> 
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `schedules`."""
     name = schedule or widest_schedule(f, spec)
     check_schedule("conv", name, list(SCHEDULES))
     check_operands(spec)

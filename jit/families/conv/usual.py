@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...spec import Buffer, Dim, Index, Instr
-from ..matmul.microkernel import PANEL
+from ..matmul.schedules import PANEL
 from ..matmul.spec import MatrixProduct
 from .spec import Conv, Window
 from .winograd_points import LAYOUT, TAPS

@@ -31,10 +31,13 @@ from ...spec import Size
 from ..matmul.arithmetic import VECTOR, fill
 from ..matmul.epilogue import RowTile
 from ..matmul.matmul import choose_schedule, pack_panels
-from ..matmul.microkernel import PANEL, SCHEDULES, UNROLL, Into, MicroKernels, Schedule, Strides, each_tile
+from ..matmul.microkernel import Into, MicroKernels
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
+from ..matmul.row_shares import each_tile
 from ..matmul.row_tiles import RowTiles
+from ..matmul.schedules import PANEL, SCHEDULES, Schedule
+from ..matmul.strides import UNROLL, Strides
 from .pixels import Geometry, geometry_of
 from .spec import Conv, Window
 from .winograd_parts import GAP, define_by_taps, define_to_outputs, define_to_points, define_weights, line_of
@@ -60,7 +63,7 @@ def pack(weight: np.ndarray) -> np.ndarray:
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `microkernel`."""
+    """Emit the kernel of such a Conv; see `abi.Generator`. Schedules: those of `schedules`."""
     name = schedule or choose_schedule(f, spec, n_tiles(f, spec, sizes))
     check_schedule("conv", name, list(SCHEDULES))
     kernel = at_points(f, spec, sizes, SCHEDULES[name])

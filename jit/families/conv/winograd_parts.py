@@ -11,7 +11,7 @@ from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES, splat
 from ..matmul.arithmetic import VECTOR
-from ..matmul.microkernel import PANEL
+from ..matmul.schedules import PANEL
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
 GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets

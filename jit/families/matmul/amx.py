@@ -35,8 +35,9 @@ from ...llvm.vector import Vec
 from ...loops.bodies import LANES, splat
 from ...spec import Size, Terms
 from .arithmetic import F32, VECTOR, Arithmetic
-from .microkernel import PANEL, load, tail
+from .lanes import load, tail
 from .row_tiles import copy_to
+from .schedules import PANEL
 from .spec import ProductSpec
 from .sums import BLOCK as BLOCK_STEPS
 from .sums import LONG

@@ -22,7 +22,8 @@ from ...llvm.prefetch import prefetch, unread
 from ...loops.bodies import LANES, tail_mask
 from .amx import GROUP, Enough, tile_number
 from .arithmetic import PAIRS, QUADS, VECTOR
-from .microkernel import PANEL, load
+from .lanes import load
+from .schedules import PANEL
 
 STEP = 16  # steps of the product, of 4 bytes, in one of the tiles
 HALF = 16  # rows of a tile

@@ -21,7 +21,7 @@ from .arithmetic import F32, VECTOR, Arithmetic
 from .epilogue import Epilogue, RowTile
 from .grouped import FOUR, Groups, GroupSums, sums_bytes
 from .lhs import Lhs
-from .microkernel import PANEL
+from .schedules import PANEL
 from .sums import GROUP as MAX_GROUPS
 
 ROW = 4 * PANEL  # bytes of a row of sums

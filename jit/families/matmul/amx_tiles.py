@@ -13,7 +13,7 @@ from . import amx
 from .arithmetic import Arithmetic
 from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
-from .microkernel import PANEL
+from .schedules import PANEL
 
 FEW_GROUPS = 3  # of rows, where their number is known at run time only
 EmitTile = Callable[[RowTile, Value], None]

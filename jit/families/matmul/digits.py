@@ -32,8 +32,9 @@ from .arithmetic import PLANES, VECTOR
 from .byte_dots import INTEGERS
 from .grouped import FOUR, MIDDLES, SIZES, Groups, pack_grouped
 from .lhs import Lhs
-from .microkernel import PANEL, Strides
 from .problem import Problem
+from .schedules import PANEL
+from .strides import Strides
 from .sums import SPREAD
 
 SIGNLESS = 0x7FFFFFFF  # of the bits of an f32

@@ -17,8 +17,9 @@ from ...spec import Instr
 from ..nest.plan import is_dear
 from .arithmetic import VECTOR
 from .byte_dots import INTEGERS
-from .microkernel import PANEL, Ending
+from .microkernel import Ending
 from .problem import QUADS_LAYOUT
+from .schedules import PANEL
 from .spec import ProductSpec
 
 

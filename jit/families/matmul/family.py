@@ -21,7 +21,6 @@ from ..family import BufferAccess, Example, Family, body_accesses
 from .gemv import LEAST_STEPS, MAX_ROWS
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
-from .microkernel import IN_PLACE_ENDING, PANEL, WITHOUT_ASKING
 from .problem import (
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
@@ -31,6 +30,7 @@ from .problem import (
     unread_sizes,
     widened_dtype,
 )
+from .schedules import IN_PLACE_ENDING, PANEL, WITHOUT_ASKING
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
 from .tile_choice import IN_PLACE, STREAMS, class_of, name_of_class, name_of_weights

@@ -21,9 +21,12 @@ from ...llvm.prefetch import LINE_BYTES, unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
 from .grouped import FOUR, NIBBLE, GroupSums
-from .microkernel import PANEL, UNROLL, Into, MicroKernels, Strides, dispatch, each_tile, shares, split
+from .microkernel import Into, MicroKernels
 from .problem import Problem
+from .row_shares import dispatch, each_tile, shares, split
 from .row_tiles import copy_to
+from .schedules import PANEL
+from .strides import UNROLL, Strides
 from .sums import BLOCK, GROUP, LONG, block_of_short
 
 GEMV_PANELS = 6  # panels read side by side

@@ -26,7 +26,10 @@ from ...llvm.vector import AVX512_BYTES, Vec
 from ...loops.bodies import LANES
 from .arithmetic import DIGITS, F32, QUADS, VECTOR, Arithmetic, Digits, Quads
 from .byte_dots import BYTES
-from .microkernel import PANEL, Into, MicroKernels, Schedule, Strides, dispatch, each_tile
+from .microkernel import Into, MicroKernels
+from .row_shares import dispatch, each_tile
+from .schedules import PANEL, Schedule
+from .strides import Strides
 from .sums import GROUP
 
 SIZES = (16, 32, 64, 128)  # steps of a group

@@ -19,10 +19,10 @@ from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
-from .microkernel import Strides
 from .pair_dots import rounded
 from .problem import PAIRS_LAYOUT, TOGETHER, Problem
 from .spec import ProductSpec
+from .strides import Strides
 
 
 class Lhs(Protocol):

@@ -15,14 +15,6 @@ from ....vm.shares import in_shares
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
-from .microkernel import (
-    PANEL,
-    SCHEDULES,
-    default_schedule,
-    narrow_schedules,
-    schedule_of,
-    tile_of,
-)
 from .problem import (
     DIGITS_LAYOUT,
     GROUPED_LAYOUTS,
@@ -35,6 +27,7 @@ from .problem import (
     problem_of,
     uses_tiles,
 )
+from .schedules import PANEL, SCHEDULES, default_schedule, narrow_schedules, schedule_of, tile_of
 from .spec import ProductSpec
 
 ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
@@ -96,7 +89,7 @@ def as_panels(weight: np.ndarray) -> np.ndarray:
 
 
 def emit(f: Function, spec: ProductSpec, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `microkernel`;
+    """Emit the kernel of a Matmul; see `abi.Generator`. Schedules: those of `schedules`;
     an ending alone stands for that of the own tile."""
     m = resolve(spec.product.m, sizes)
     name = schedule or choose_schedule(f, spec, m)

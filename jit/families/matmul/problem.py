@@ -14,8 +14,8 @@ from ...spec import Size
 from . import amx, amx_bytes
 from .arithmetic import PAIRS, PLANES, QUADS, Arithmetic, arithmetic_of
 from .grouped import FOUR, Groups, groups_of
-from .microkernel import PANEL, Schedule
 from .row_tiles import WHOLE, Pieces, is_chunked
+from .schedules import PANEL, Schedule
 from .spec import ProductSpec
 from .sums import BLOCK
 

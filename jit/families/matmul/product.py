@@ -21,10 +21,12 @@ from .amx_bytes_tiles import Places
 from .amx_tiles import Planes
 from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
-from .microkernel import PANEL, Ending, Strides
+from .microkernel import Ending
 from .problem import Problem
 from .rhs import InRows, KernelTile, Panels, rhs_of
 from .row_tiles import Finish, RowTiles
+from .schedules import PANEL
+from .strides import Strides
 from .sums import BLOCK
 
 SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without

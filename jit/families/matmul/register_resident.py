@@ -20,8 +20,8 @@ from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...math.table import OPS
 from .arithmetic import VECTOR
 from .epilogue import RowTile
-from .microkernel import PANEL
 from .problem import Problem
+from .schedules import PANEL
 from .sums import block_of_short
 
 HELD = 16  # registers of the weight at most

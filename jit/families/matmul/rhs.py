@@ -14,8 +14,9 @@ from ...llvm.function import Function, Int, Value
 from ...loops.affine import Affine, affine
 from ...loops.bodies import LANES
 from .epilogue import RowTile
-from .microkernel import PANEL, load, tail
+from .lanes import load, tail
 from .problem import Problem
+from .schedules import PANEL
 
 
 class KernelTile(NamedTuple):

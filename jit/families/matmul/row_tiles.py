@@ -20,21 +20,10 @@ from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES
 from .arithmetic import F32, VECTOR, Arithmetic
-from .microkernel import (
-    PANEL,
-    SCHEDULES,
-    UNROLL,
-    Ending,
-    Into,
-    MicroKernels,
-    Schedule,
-    Strides,
-    default_schedule,
-    dispatch,
-    each_tile,
-    row_counts,
-    shares,
-)
+from .microkernel import Ending, Into, MicroKernels
+from .row_shares import dispatch, each_tile, row_counts, shares
+from .schedules import PANEL, SCHEDULES, Schedule, default_schedule
+from .strides import UNROLL, Strides
 from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_short
 
 NEAR = 32  # rows of B that a lone row tile reads ahead

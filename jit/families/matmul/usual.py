@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...spec import Buffer, Dim, Index, Instr
-from .microkernel import PANEL
+from .schedules import PANEL
 from .spec import Matmul, MatrixProduct
 from .sums import CHAIN
 

@@ -24,12 +24,13 @@ from .gemv import gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
 from .lhs import Computed, InPlace
 from .lines import lines_of_rows
-from .microkernel import PANEL, row_counts
 from .problem import Problem, enough_for_tiles
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
+from .row_shares import row_counts
 from .row_tiles import is_chunked
+from .schedules import PANEL
 from .spec import Matmul
 
 PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time

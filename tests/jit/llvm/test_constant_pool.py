@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shapevm.jit import compiler
 from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.microkernel import PANEL
+from shapevm.jit.families.matmul.schedules import PANEL
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.usual import usual_products
 from shapevm.jit.llvm.constant_pool import LONGEST_ORIGIN, FromSize

@@ -2,7 +2,7 @@
 
 import pytest
 from shapevm.jit.families.conv.usual import usual_convs
-from shapevm.jit.families.matmul.microkernel import PANEL
+from shapevm.jit.families.matmul.schedules import PANEL
 from shapevm.jit.spec import to_json
 from shapevm.jit.spec_reader import from_json
 

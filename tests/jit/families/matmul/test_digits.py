@@ -9,8 +9,8 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.digits import fit, pays
 from shapevm.jit.families.matmul.family import check
 from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, pack_grouped, unpacked
-from shapevm.jit.families.matmul.microkernel import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT, GROUPED_LAYOUTS
+from shapevm.jit.families.matmul.schedules import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import digit_products
 from shapevm.jit.llvm.target import bases, runs_here

@@ -24,7 +24,7 @@ from shapevm.jit.families.matmul.grouped import (
     pack_grouped,
     unpacked,
 )
-from shapevm.jit.families.matmul.microkernel import SCHEDULES, WITHOUT_ASKING
+from shapevm.jit.families.matmul.schedules import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import grouped_products
 from shapevm.jit.families.matmul.variants import TILES

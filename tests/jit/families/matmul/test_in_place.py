@@ -9,7 +9,7 @@ from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.grouped import pack_grouped
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.families.matmul.microkernel import IN_PLACE_ENDING, schedule_of
+from shapevm.jit.families.matmul.schedules import IN_PLACE_ENDING, schedule_of
 from shapevm.jit.families.matmul.tile_choice import (
     COPIED,
     IN_PLACE,

@@ -13,8 +13,8 @@ from shapevm.jit.compiler import bounds, compile_kernel, kernel_text
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.product import SHORT
+from shapevm.jit.families.matmul.schedules import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target, runs_here

@@ -11,7 +11,7 @@ from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.matmul import pack_pairs
-from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
+from shapevm.jit.families.matmul.schedules import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.reference import evaluate

@@ -9,7 +9,7 @@ from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.arithmetic import QUADS
 from shapevm.jit.families.matmul.matmul import pack_quads
-from shapevm.jit.families.matmul.microkernel import PANEL, SCHEDULES
+from shapevm.jit.families.matmul.schedules import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
 from shapevm.jit.reference import evaluate

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from shapevm.jit import compiler
-from shapevm.jit.families.matmul.microkernel import shares
+from shapevm.jit.families.matmul.row_shares import shares
 from shapevm.jit.families.matmul.usual import usual_products
 
 TARGET, ROWS, TALL = "x86-64-v4", 6, (13, 14)  # tall: one row tile takes them

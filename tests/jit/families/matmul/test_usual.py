@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from shapevm.jit import compiler
 from shapevm.jit.compiler import compile_kernel
-from shapevm.jit.families.matmul.microkernel import PANEL
+from shapevm.jit.families.matmul.schedules import PANEL
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.usual import COLUMNS, DEPTHS, usual_products
 from shapevm.jit.llvm.target import TARGETS
