@@ -53,7 +53,7 @@ def by_target(spec: KernelSpec, dims: Dims, arrays: Arrays, out: int) -> list[np
     """Return buffer `out` from exact code for each target and each schedule that its registers hold."""
     found = []
     for target in HOST_TARGETS:
-        wished = ("6x16",) if target == HOST_TARGETS[-1] else ("14x32", "6x64")
+        wished = ("6x16",) if target == HOST_TARGETS[-1] else ("14x32", "6x64", "12x16")
         for schedule in (None, *(name for name in wished if name in schedules_of(spec, dims, target))):
             buffers = arrays(spec, dims)
             Kernel(compile_kernel(spec, dims, target, schedule=schedule)).run(buffers, dims)
