@@ -160,7 +160,8 @@ def alone(f: Function, spec: Conv, problem: Problem) -> Product:
     if not (has_many and problem.is_exact):
         return _product(f, spec, problem)
     f.takes("sorted-rows")
-    problem = replace(problem, schedule=replace(problem.schedule, keeps_totals=False))  # sums go through scratch
+    # Rows are put back in order behind their sums, which hence go through scratch.
+    problem = replace(problem, schedule=replace(problem.schedule, keeps_totals=False))
     emission, image, place = _opened(f, spec, problem)
     lhs = SortedRows(f, problem, spec, image, place)
     made = SortedProduct.of(emission, lhs)
