@@ -20,7 +20,7 @@ from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import FromSize
 from .llvm.function import POOL, Bounded, Function, Int, Pool, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
-from .object.link import Blob, Object
+from .object.link import Blob, NumberError, Object
 from .object.parts import Parts
 from .spec import Dim, KernelSpec, Size, Terms, spec_hash
 
@@ -29,11 +29,12 @@ PATCHED = "x86_64"  # begins the triples of targets whose instructions hold numb
 
 
 def _generate(
-    spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None
+    spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None, is_patched: bool = True
 ) -> tuple[Function, Generated]:
     row = find_target(target)
+    is_patched = is_patched and dims is None and row.triple.startswith(PATCHED)
     f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension, row.dot, row.pairs)
-    f.pool = Pool(is_patched=dims is None and row.triple.startswith(PATCHED))
+    f.pool = Pool(is_patched)
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec.numbered() if dims is None else spec, sizes, schedule)
 
@@ -127,10 +128,11 @@ def compile_kernel(
     """
     _check_dims(spec, dims)
     target = target_for(spec, target or host_target())
-    begin = perf_counter()
     limits = bounds(spec, dims)
-    f, generated = _generate(spec, dims, target, schedule)
-    blob, timings = _compiled(f, target, perf_counter() - begin, cache, dims is None)
+    try:
+        f, generated, code, timings = _made(spec, dims, target, schedule, cache)
+    except NumberError:  # then none is written into instructions
+        f, generated, code, timings = _made(spec, dims, target, schedule, cache, is_patched=False)
     return CodeObject(
         spec_hash=spec_hash(spec),
         target=target,
@@ -138,13 +140,26 @@ def compile_kernel(
         buffers=spec.buffers,
         work=_plain_work(generated.work),
         bounds=limits,
-        code=MachineCode(blob.with_pool([value for _, value in f.pool or ()]), blob.entry, blob.alignment),
+        code=code,
         exact_dims=_exact(dims),
         ranges=_ranges(dims),
         schedule=" ".join((generated.schedule, *f.variants)),
         llvm_ir=_shown(f, target) if keep_ir else "",
         timings=timings,
     )
+
+
+def _made(
+    spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None, cache: Path | None,
+    is_patched: bool = True,
+) -> tuple[Function, Generated, MachineCode, Timings]:  # fmt: skip
+    """Return a kernel's function, what its generator says of it, its code with its numbers, and the seconds.
+    Raises NumberError where numbers `is_patched` into instructions do not fit."""
+    begin = perf_counter()
+    f, generated = _generate(spec, dims, target, schedule, is_patched)
+    blob, timings = _compiled(f, target, perf_counter() - begin, cache, dims is None)
+    code = blob.with_pool([value for _, value in f.pool or ()])
+    return f, generated, MachineCode(code, blob.entry, blob.alignment), timings
 
 
 def _plain(size: Size) -> Size:

@@ -36,6 +36,10 @@ class LinkError(ValueError):
     """An object that cannot become a blob: an undefined symbol, an unknown relocation, writable data."""
 
 
+class NumberError(LinkError):
+    """An instruction that cannot hold a number of the constant pool: it must be loaded."""
+
+
 @dataclass(frozen=True)
 class Section:
     """One ELF section. `entry`: bytes of a constant where it holds constants of one size (SHF_MERGE), else 0;
@@ -76,7 +80,7 @@ class Blob:
     def with_pool(self, values: Sequence[int]) -> bytes:
         """Return the code with its constant pool filled in: i64 each, and its numbers.
 
-        Raises LinkError for a number that does not fit.
+        Raises NumberError for a number that does not fit.
         """
         filled = bytearray(self.code)
         if self.pool:
@@ -84,7 +88,7 @@ class Blob:
         for place, which, addend in self.numbers:
             value = values[which] + addend
             if not 0 <= value < 1 << 31:
-                raise LinkError(f"{value} does not fit into an instruction that takes 31 bits")
+                raise NumberError(f"{value} does not fit into an instruction that takes 31 bits")
             _U32.pack_into(filled, place, value)
         return bytes(filled)
 
@@ -281,11 +285,15 @@ class _Layout:
 
     def _number(self, relocation: _Relocation) -> int | None:
         """Return which number of the pool an instruction holds, None for what holds no number."""
-        name = self.object.symbols[relocation.symbol].name
-        if (self.object.machine, relocation.kind) not in NUMBERS or not name.startswith(NUMBER):
+        symbol = self.object.symbols[relocation.symbol]
+        if symbol.section != SHN_UNDEF or not symbol.name.startswith(NUMBER):
             return None
-        which = int(name.removeprefix(NUMBER))
-        return which if which < self.n_pooled else None
+        which = int(symbol.name.removeprefix(NUMBER))
+        if which >= self.n_pooled:
+            return None
+        if (self.object.machine, relocation.kind) not in NUMBERS:  # LLVM may add to it as to an address
+            raise NumberError(f"an instruction takes {symbol.name!r} from its own address on")
+        return which
 
     def _align(self, alignment: int) -> None:
         """Append zeros up to a multiple of `alignment`, a power of two."""

@@ -15,9 +15,10 @@ from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.usual import usual_products
 from shapevm.jit.llvm.constant_pool import LONGEST_ORIGIN, FromSize
 from shapevm.jit.llvm.function import WRITTEN_BELOW
-from shapevm.jit.llvm.target import TARGETS
-from shapevm.jit.object.link import Blob, LinkError
+from shapevm.jit.llvm.target import TARGETS, runs_here
+from shapevm.jit.object.link import Blob, LinkError, NumberError
 from shapevm.jit.reference import evaluate
+from shapevm.jit.text import parse_spec
 
 from ..nests import bias_add
 
@@ -101,3 +102,36 @@ def test_a_number_that_does_not_fit_is_refused():
     assert blob.with_pool([37]) == b"\0\0" + struct.pack("<I", 42) + b"\0\0"
     with pytest.raises(LinkError, match="2147483652 does not fit"):
         blob.with_pool([(1 << 31) - 1])
+
+
+DEPTHWISE = """conv n_dims=0 batch=[] m=1 n=64 k=9 a=0 a_index=[] b=1 b_index=[i2,i1] b_layout="rows" \
+window=[1,1];[3,3];[2,2];[1,1];[1,1];[1,1];64
+  b0 f32[1,2,2,64]
+  b1 f32[9,64]
+  b2 f32[1,64] output
+  v0 = acc f32
+  v1 = store f32 v0 b2[i0,i1]
+"""
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name.startswith("x86-64")])
+def test_a_number_that_llvm_adds_to_as_to_an_address_is_loaded(target, monkeypatch):
+    """height + 1 becomes an address from the instruction on, which code that moves cannot hold."""
+    refused = []
+
+    def made(*given, is_patched=True, made=compiler._made):
+        try:
+            return made(*given, is_patched=is_patched)
+        except NumberError as error:
+            refused.append(str(error))
+            raise
+
+    monkeypatch.setattr(compiler, "_made", made)
+    spec = parse_spec(DEPTHWISE)
+    code = compile_kernel(spec, None, target)
+    assert len(refused) == 1 and "takes 'number" in refused[0]
+    if runs_here(target):
+        image, weight = np.arange(256, dtype=np.float32), np.ones((9, 64), np.float32)
+        out = np.zeros((1, 64), np.float32)
+        Kernel(code).run([image.reshape(1, 2, 2, 64), weight, out], ())
+        assert np.array_equal(out[0], image.reshape(4, 64).sum(0))
