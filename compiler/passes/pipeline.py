@@ -39,10 +39,7 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (move_scales, "imported"),  # an imported graph: products are whole, and so are quantised weights
     (decompose, "core"),  # every op is declared
     (fold_scales, "core"),  # products are whole, their weights no integers; permutes stand as in the program
-    (
-        dce,
-        "core",
-    ),  # multiply_planes asks how many users values have: the products that were replaced are none
+    (dce, "core"),  # multiply_planes asks for a value's users, of which replaced products are none
     (multiply_planes, "core"),  # permutes stand around their convolutions
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
