@@ -323,10 +323,10 @@ class Function:
 
     def written_numbers(self) -> Iterator[str]:
         """Yield the declarations of the numbers that are written into instructions: symbols whose addresses
-        they are."""
+        they are. Their type is empty, as LLVM takes the addresses of other variables for different ones."""
         for i, value in enumerate((self.pool or {}).values()):
             if not value.name.startswith("%"):
-                yield f"@{NUMBER}{i} = external hidden global i8, !absolute_symbol !2"
+                yield f"@{NUMBER}{i} = external hidden global {{}}, !absolute_symbol !2"
                 yield f"!2 = !{{i64 {LEAST_WRITTEN}, i64 {WRITTEN_BELOW}}}"
 
     def _int(self, opcode: str, fold: Callable[[int, int], int], a: Int, b: Int) -> Int:
