@@ -14,7 +14,7 @@ a group in f32, or in bytes, which the first-level cache holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -213,12 +213,7 @@ class NibbleQuads(Quads):
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
         """See Nibbles."""
-        found = []
-        for place in places[::2]:
-            both = Vec(g, g.load(BYTES, g.at(b, self.element, place), align=4))
-            for half in (both & 15, both.binary("lshr", 4)):
-                found.append(g.op(VECTOR, f"bitcast {BYTES} {(half - MIDDLE).value.name} to {VECTOR}"))
-        return found
+        return _as_floats(g, (half - MIDDLE for half in _halves(g, b, self.element, places)))
 
 
 @dataclass(frozen=True)
@@ -227,12 +222,19 @@ class NibbleDigits(Digits):
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
         """See Nibbles."""
-        found = []
-        for place in places[::2]:
-            both = Vec(g, g.load(BYTES, g.at(b, self.element, place), align=4))
-            for half in (both & 15, both.binary("lshr", 4)):
-                found.append(g.op(VECTOR, f"bitcast {BYTES} {half.value.name} to {VECTOR}"))
-        return found
+        return _as_floats(g, _halves(g, b, self.element, places))
+
+
+def _halves(g: Function, b: Value, element: str, places: Sequence[Int]) -> Iterator[Vec]:
+    """Yield the low and the high four bits of the bytes at every other of `places`."""
+    for place in places[::2]:
+        both = Vec(g, g.load(BYTES, g.at(b, element, place), align=4))
+        yield from (both & 15, both.binary("lshr", 4))
+
+
+def _as_floats(g: Function, quads: Iterable[Vec]) -> list[Value]:
+    """Return vectors of bytes as those of f32 that micro-kernels carry."""
+    return [g.op(VECTOR, f"bitcast {BYTES} {quad.value.name} to {VECTOR}") for quad in quads]
 
 
 def _of_low_halves(x: Vec) -> Value:
