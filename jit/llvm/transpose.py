@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from .constants import LANES
 from .dtypes import vector
 from .function import Function, Value
+from .vector import Vec
 
 HALF = vector("float", LANES // 2)
 
@@ -47,7 +48,7 @@ def _interleaved(f: Function, rows: Sequence[Value]) -> list[Value]:
 
 def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int | None]) -> Value:
     lanes = ", ".join(f"i32 {'poison' if pick is None else pick}" for pick in picks)
-    type = vector(a.type.split(" ")[2][:-1], len(picks))
+    type = vector(Vec(f, a).element, len(picks))
     return f.op(type, f"shufflevector {a.type} {a.name}, {b.type} {b.name}, <{len(picks)} x i32> <{lanes}>")
 
 
@@ -80,7 +81,7 @@ def _gathered(f: Function, rows: Sequence[Value], picks: Sequence[tuple[int, int
 
 def side_by_side(f: Function, a: Value, b: Value) -> Value:
     """Return the vector of the lanes of `a` and of those of `b`, which are as many."""
-    return _shuffle(f, a, b, range(2 * _lanes(a)))
+    return _shuffle(f, a, b, range(2 * Vec(f, a).lanes))
 
 
 def part_of(f: Function, value: Value, first: int, count: int) -> Value:
@@ -90,7 +91,7 @@ def part_of(f: Function, value: Value, first: int, count: int) -> Value:
 
 def exchange_in_fours(f: Function, rows: Sequence[Value]) -> list[Value]:
     """Return the columns of the 4 x 4 blocks that four vectors have side by side, in two rounds."""
-    lanes = _lanes(rows[0])
+    lanes = Vec(f, rows[0]).lanes
 
     def both(a: Value, b: Value, picks: Sequence[int]) -> Value:
         """Take lanes 0 .. 3 of a block of `a` and 4 .. 7 of one of `b`, for every block."""
@@ -100,10 +101,6 @@ def exchange_in_fours(f: Function, rows: Sequence[Value]) -> list[Value]:
     a, b, c, d = rows
     pairs = [(both(a, b, picks), both(c, d, picks)) for picks in ((0, 4, 1, 5), (2, 6, 3, 7))]
     return [both(*pair, picks) for pair in pairs for picks in ((0, 1, 4, 5), (2, 3, 6, 7))]
-
-
-def _lanes(value: Value) -> int:
-    return int(value.type[1:].split(" ", 1)[0])
 
 
 def fold(f: Function, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
