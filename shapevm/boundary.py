@@ -103,10 +103,12 @@ def check_boundaries(
     """
     import torch
 
+    from .compiler.frontends.evaluation import in_evaluation
+
     precision = max(QUANTISED if _quantises(exe) else 0.0, *(PRECISIONS[name] for name in ("f32", *rounded)))
     trial = _Trial(exe, program, reference, precision)
     least: dict[str, Least] = {}
-    with _in_evaluation(reference.model), _threads_that_run(), torch.no_grad():
+    with in_evaluation(reference.model), _threads_that_run(), torch.no_grad():
         for index, symbol in enumerate(exe.machine.symbols):
             for value in _small_values(symbol):
                 problem = trial.problem(index, value)
@@ -149,18 +151,6 @@ def _quiet(log: logging.Logger) -> Iterator[None]:
         yield
     finally:
         log.removeFilter(drop)
-
-
-@contextmanager
-def _in_evaluation(model: Any) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]  # a part may have its own
-    try:
-        for module, _ in modes:
-            module.training = False
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 @contextmanager

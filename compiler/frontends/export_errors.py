@@ -27,6 +27,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from ...vm.errors import ArgumentError
 from ..ir.errors import ShapeError, UnsupportedOp
+from .packed_weights import ADVICE
 
 _LOG = logging.getLogger("shapevm")
 REFUSALS = (UserError, ConstraintViolationError, GuardOnDataDependentSymNode)
@@ -179,6 +180,19 @@ def cannot_run(error: Exception) -> ArgumentError:
     said = " ".join(str(error).split()) or type(error).__name__
     fix = "give inputs that model(*args) takes"
     return ArgumentError(f"the model cannot be called with the example inputs{at}: {said[:200]}; {fix}")
+
+
+def untraceable(error: Exception) -> UnsupportedOp:
+    """Return what to raise for an operator that torch.export cannot trace."""
+    line, code = _raised_at(error.__traceback__)
+    operator = str(error).split()[0]
+    fix = "write it in other operators"
+    if "quantize" in operator:
+        fix = ADVICE
+    return UnsupportedOp(
+        f"torch.export cannot trace {operator}, whose result PyTorch cannot tell without computing it; {fix}",
+        source=f"{line}: {code[:80]}" if line else "",
+    )
 
 
 def _data_dependent(error: Exception, text: str) -> Exception:

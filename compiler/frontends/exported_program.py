@@ -17,6 +17,7 @@ import sympy
 import torch
 from torch._dynamo.exc import UserError
 from torch._library.fake_impl import FakeImplCtx
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
@@ -37,7 +38,8 @@ from .decompositions import DECOMPOSITIONS
 from .dtypes import dtype_name
 from .dynamic_shapes import dims_by_source, int_symbols, named_sizes, without_ones
 from .early_refusal import EarlyRefusal, until_refused
-from .export_errors import REFUSALS, cannot_run, quiet, refusal
+from .evaluation import in_evaluation
+from .export_errors import REFUSALS, cannot_run, quiet, refusal, untraceable
 from .functional import functional
 from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
@@ -45,6 +47,7 @@ from .importer import find_converter
 from .layout import example
 from .nodes import node_argument
 from .packed import packing_is_traced
+from .packed_weights import without_packed_weights
 from .parts import taken_apart
 from .recurrent import layers_are_scans
 from .symbols import Symbols
@@ -67,6 +70,13 @@ def export_model(
     ShapeError and UnsupportedOp with the model's line for what torch.export refuses when no way works.
     """
     args, kwargs = with_memory_of_their_own((tuple(args), dict(kwargs or {})))
+    with without_packed_weights(model) as traced:
+        return _export_or_refuse(traced, args, kwargs, dynamic_shapes)
+
+
+def _export_or_refuse(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
     try:
         with quiet():
             return _export_in_evaluation(model, args, kwargs, dynamic_shapes)
@@ -78,30 +88,26 @@ def export_model(
         sources = dims_by_source(model.forward, args, kwargs, dynamic_shapes)
         said = refusal(error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), sources)
         raise said from None
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError):
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         _call_once(model, args, kwargs)
+        if isinstance(error, UnsupportedOperatorException):
+            raise untraceable(error) from error
         raise
 
 
 def _call_once(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise ArgumentError where the model itself cannot be called with the example inputs."""
-    training = model.training
-    model.eval()
     try:
-        with torch.no_grad():
+        with in_evaluation(model), torch.no_grad():
             model(*args, **kwargs)
     except Exception as error:  # whatever a model raises
         raise cannot_run(error) from error
-    finally:
-        model.train(training)
 
 
 def _export_in_evaluation(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    training = model.training
-    model.eval()
-    try:
+    with in_evaluation(model):
         try:
             with until_refused():
                 return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)
@@ -109,8 +115,6 @@ def _export_in_evaluation(
             with torch.no_grad(), suppress(UserError, ConstraintViolationError):
                 return _export(model, args, kwargs, dynamic_shapes)
         return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)  # to say why it is refused
-    finally:
-        model.train(training)
 
 
 def _export_at_small_sizes(

@@ -41,6 +41,7 @@ from .float8 import check_float8, is_float8, is_float8_check, note_float8
 from .importer import Importer
 from .nodes import node_argument, operator_of
 from .numbers import number_of
+from .packed_weights import check_quantised
 from .squeezed import may_keep_axes
 from .symbols import Symbols
 
@@ -180,6 +181,7 @@ class FxImporter(Importer):
         if is_float8_check(node, overload_of(node)):
             return None
         check_float8(node, overload_of(node), source_of(node))
+        check_quantised(node, overload_of(node), source_of(node))
         if is_control(node):
             return import_control(self, node)
         args, kwargs = self._arguments(node)
