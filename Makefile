@@ -208,11 +208,12 @@ tsan: $(BUILT) ## the tests of calls and threads under ThreadSanitizer
 	$(call sanitized,tsan,thread)
 	$(TSAN) tests/vm/test_machine.py $(ARGS)
 
-fuzz: $(BUILT) ## mutated artifacts into the C loader, random programs C against Python: ROUNDS times, ASan and UBSan
+fuzz: $(BUILT) ## mutated artifacts into the C loader, random chains in bands, random programs C against Python: ROUNDS times, ASan and UBSan
 	cmake -S runtime_c -B build/fuzz -DSVM_SANITIZE=address,undefined
-	cmake --build build/fuzz --target fuzz
+	cmake --build build/fuzz --target fuzz fuzz_bands
 	$(PY) tests/packaging/make_artifact.py build/fuzz
 	for round in $$(seq $(ROUNDS)); do build/fuzz/fuzz build/fuzz/model.svm 2000 $$(date +%s)$$round || exit 1; done
+	for round in $$(seq $(ROUNDS)); do build/fuzz/fuzz_bands 20000 $$(date +%s)$$round || exit 1; done
 	$(call sanitized,asan,address$(comma)undefined)
 	for round in $$(seq $(ROUNDS)); do $(ASAN) -q -x tests/vm/test_differential.py $(ARGS) || exit 1; done
 

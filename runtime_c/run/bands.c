@@ -8,9 +8,14 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "base/watch.h"
 
 enum { UNITS_OF_THREAD = 2, EXTRA = 16, ALIGNMENT = 64, RING_IS_FULL = 2 /* rt->error: cannot be */ };
-static const int64_t MAX_HEIGHT = INT64_C(1) << 40;
+/* What is larger runs whole: a trace, which has no memory yet, meets sizes that no machine has. Many bands
+ * take as long to lay out, in every call. */
+enum { MAX_BANDS = 1 << 14 };
+static const int64_t MAX_HEIGHT = INT64_C(1) << 40, MAX_GROUPS = INT64_C(1) << 40,
+                     MAX_BYTES = INT64_C(1) << 48;
 
 /* What a thread has done: groups of each step; of each ring the elements from `low` to `high` are there. */
 typedef struct band_state {
@@ -82,11 +87,14 @@ static int set_groups(band_step *s) {
   s->n_lines = tile->divisor;
   s->n_of_image = (s->height - 1) / s->n_lines + 1;
   s->n_groups = s->code->n_tiles / s->n_panels;
-  return s->height < MAX_HEIGHT && s->n_lines < MAX_HEIGHT;
+  return s->height < MAX_HEIGHT && s->n_lines < MAX_HEIGHT && s->n_groups < MAX_GROUPS;
 }
 
-static int add_link(bands *b, band_step *s, const entry *e, int32_t buffer, int32_t ring, int is_output) {
+static int add_link(bands *b, band_step *s, const entry *e, int32_t buffer, int32_t ring,
+                    const buffer_type *type) {
   const svm_file_lines *row = lines_of(s->code->object, buffer);
+  int64_t element = DTYPE_BYTES[type->dtype];
+  int32_t is_output = type->is_output;
   int64_t n_images = s->n_groups / s->n_of_image, n = e->n_elements[buffer];
   if (!row || s->n_links == BAND_LINKS) return 0;
   int64_t height = row->is_dim ? s->dims[row->value] : row->value;
@@ -96,7 +104,7 @@ static int add_link(bands *b, band_step *s, const entry *e, int32_t buffer, int3
   s->links[s->n_links++] =
       (band_link){ring, buffer, is_output, height, line, row->stride, row->low, row->reach};
   b->rings[ring].n_readers += !is_output;
-  return n == b->rings[ring].n_elements;
+  return n == b->rings[ring].n_elements && element == b->rings[ring].element;
 }
 
 /* Add a step; the results of all but the last one lie in rings. */
@@ -109,17 +117,17 @@ static int add_step(bands *b, const svm_program *p, const step *given, int is_la
     const buffer_ref *ref = &given->refs[i];
     int32_t ring = find_ring(b, ref);
     s->buffers[i] = bases ? (void *)((uintptr_t)bases[ref->base] + (uintptr_t)ref->offset) : NULL;
-    if (ring >= 0 && (types[i].is_output || !add_link(b, s, e, i, ring, 0))) return 0;
+    if (ring >= 0 && (types[i].is_output || !add_link(b, s, e, i, ring, &types[i]))) return 0;
   }
   if (b->n_steps && !s->n_links) return 0;
   for (int32_t i = 0; i < given->n_buffers && !is_last; i++) { /* and what it writes */
     if (!types[i].is_output) continue;
     if (b->n_rings > n_before || given->refs[i].base != BASE_ARENA) return 0; /* a step has one ring */
-    b->rings[b->n_rings] = (band_ring){.step = b->n_steps,
-                                       .storage = given->refs[i].storage,
-                                       .n_elements = e->n_elements[i],
-                                       .element = DTYPE_BYTES[types[i].dtype]};
-    if (!add_link(b, s, e, i, b->n_rings++, 1)) return 0;
+    int64_t n = e->n_elements[i], element = DTYPE_BYTES[types[i].dtype];
+    if (n > MAX_BYTES / element) return 0;
+    b->rings[b->n_rings] = (band_ring){
+        .step = b->n_steps, .storage = given->refs[i].storage, .n_elements = n, .element = element};
+    if (!add_link(b, s, e, i, b->n_rings++, &types[i])) return 0;
   }
   b->n_steps++;
   return 1;
@@ -159,15 +167,23 @@ static int64_t needed_from(const bands *b, const band_state *at, int32_t ring) {
   return found;
 }
 
-/* Begin at a group of the last step, with empty rings. */
-static void start(const bands *b, band_state *at, int64_t group) {
-  at->done[b->n_steps - 1] = group;
+/* Pass over the groups that no group left needs, as where a result moves on by more lines than it needs. So a
+ * unit that goes on with the rings of the one before has no more in them than one that begins with none. */
+static void skip(const bands *b, band_state *at) {
   for (int32_t i = b->n_steps - 2; i >= 0; i--) {
     const band_step *s = &b->steps[i];
     const band_link *l = output_of(s);
-    at->done[i] = groups_before(s, l, needed_from(b, at, l->ring));
-    at->low[l->ring] = at->high[l->ring] = end_of(s, l, at->done[i]);
+    int64_t first = groups_before(s, l, least(needed_from(b, at, l->ring), b->rings[l->ring].n_elements));
+    if (first <= at->done[i]) continue;
+    at->done[i] = first;
+    at->low[l->ring] = at->high[l->ring] = end_of(s, l, first);
   }
+}
+
+/* Begin at a group of the last step, with empty rings. */
+static void start(const bands *b, band_state *at, int64_t group) {
+  memset(at, 0, sizeof *at);
+  at->done[b->n_steps - 1] = group;
 }
 
 /* The groups of each step that those of the last one up to `group` need. */
@@ -217,9 +233,10 @@ static void launch(const bands *b, const band_state *at, int32_t number, svm_rt 
 }
 
 /* Run the groups up to `group` of the last step, and what they need. `rt` NULL: count alone, the bytes of
- * rings into `found` and the groups into `counts`. */
-static void advance(const bands *b, band_state *at, int64_t group, svm_rt *rt, band_ring *found,
-                    int64_t *counts) {
+ * rings into `found` and the groups into `counts`. Returns the step that failed, from 1 on. */
+static int32_t advance(const bands *b, band_state *at, int64_t group, svm_rt *rt, band_ring *found,
+                       int64_t *counts) {
+  skip(b, at);
   want(b, at, group);
   for (int32_t i = 0; i < b->n_steps; i++) {
     const band_step *s = &b->steps[i];
@@ -232,13 +249,15 @@ static void advance(const bands *b, band_state *at, int64_t group, svm_rt *rt, b
       if (found) found[l->ring].capacity = greatest(found[l->ring].capacity, bytes);
       else if (bytes > b->rings[l->ring].capacity) { /* cannot be: layout went the same way */
         rt->error = RING_IS_FULL;
-        return;
+        return i + 1;
       }
     }
     if (counts) counts[i] += at->wanted[i] - at->done[i];
     if (rt) launch(b, at, i, rt);
+    if (rt && rt->error) return i + 1;
     at->done[i] = at->wanted[i];
   }
+  return 0;
 }
 
 /* The groups of the last step before a band; of units the first bands. */
@@ -248,14 +267,26 @@ static int64_t group_of_band(const bands *b, int64_t band) {
 
 static int64_t band_of_unit(const bands *b, int64_t unit) { return unit * b->n_bands / b->n_units; }
 
+/* Whether a thread may begin another band. Only the caller's has a watch. */
+static int may_go_on(bands *b, svm_rt *rt) {
+  if (rt->watch && !rt->error && watch_look(rt->watch)) {
+    rt->error = KERNEL_STOPPED;
+    atomic_store(&b->failed, 1);
+  }
+  return !rt->error && !atomic_load_explicit(&b->failed, memory_order_relaxed);
+}
+
 static void run_units(void *const *given, const int64_t *dims, svm_rt *rt, int64_t begin, int64_t end) {
-  const bands *b = (const bands *)(const void *)given;
+  bands *b = (bands *)(uintptr_t)given;
   band_state *at = (band_state *)((char *)rt->scratch + b->state_at);
   (void)dims;
   for (int64_t unit = begin; unit < end; unit++) {
     int64_t band = band_of_unit(b, unit), behind = band_of_unit(b, unit + 1);
     if (rt->prepared != unit) start(b, at, group_of_band(b, band)); /* else the rings are as that one wants */
-    for (; band < behind && !rt->error; band++) advance(b, at, group_of_band(b, band + 1), rt, NULL, NULL);
+    for (; band < behind && may_go_on(b, rt); band++) {
+      int32_t none = 0, step = advance(b, at, group_of_band(b, band + 1), rt, NULL, NULL);
+      if (step) atomic_compare_exchange_strong(&b->failed, &none, step);
+    }
     rt->prepared = unit + 1;
   }
 }
@@ -276,7 +307,8 @@ static int measure(bands *b, int is_shared) {
 }
 
 int bands_layout(bands *b, int32_t n_threads) {
-  b->n_bands = INT64_MAX;
+  b->n_bands = MAX_BANDS;
+  b->n_threads = n_threads;
   size_t size = 0;
   for (int32_t i = 0; i < b->n_steps; i++) {
     b->n_bands = least(b->n_bands, b->steps[i].n_groups);
@@ -297,9 +329,20 @@ int bands_layout(bands *b, int32_t n_threads) {
   return 1;
 }
 
-int32_t bands_run(const bands *b, svm_rt *rt) {
+int64_t bands_bytes(const bands *b) { return (int64_t)(b->scratch - b->state_at) * b->n_threads; }
+
+int32_t bands_failed(const bands *b) {
+  int32_t step = atomic_load(&b->failed);
+  return step ? step - 1 : 0;
+}
+
+int32_t bands_run(bands *b, svm_rt *rt) {
+  void *const *given = (void *const *)(void *)b;
+  atomic_init(&b->failed, 0);
   if (rt_reserve(rt, b->scratch)) return -1;
   rt->prepared = NOTHING_PREPARED;
-  threads_run(run_units, (void *const *)(const void *)b, NULL, rt, b->n_units, 1, b->scratch);
+  /* For one thread the rings hold what units in their order need, whatever svm_set_threads says by now. */
+  if (b->n_threads > 1) threads_run(run_units, given, NULL, rt, b->n_units, 1, b->scratch);
+  else threads_run_alone(run_units, given, NULL, rt, b->n_units, 1);
   return rt->error != 0;
 }

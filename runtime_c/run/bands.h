@@ -33,9 +33,12 @@ typedef struct band_ring {
   size_t at;
 } band_ring;
 
-/* Steps at the sizes of a call. They are run in `n_bands` bands; threads share out `n_units` of these. */
+/* Steps at the sizes of a call. They are run in `n_bands` bands; threads share out `n_units` of these, where
+ * there are several. `failed`: the step that reported an error, from 1 on; no thread begins another band
+ * then. `state_at`: the bytes of kernels' own scratch; the rest of `scratch` is the run's. */
 typedef struct bands {
-  int32_t n_steps, n_rings;
+  int32_t n_steps, n_rings, n_threads;
+  _Atomic int32_t failed;
   int64_t n_bands, n_units;
   size_t state_at, scratch;
   band_step steps[BAND_STEPS];
@@ -51,8 +54,14 @@ int bands_open(bands *out, const svm_program *p, const step *first, int32_t n, i
  * compute are too many. */
 int bands_layout(bands *b, int32_t n_threads);
 
+/* The bytes that the run takes on all threads, without kernels' own scratch. */
+int64_t bands_bytes(const bands *b);
+
 /* Run all units. Not 0: as launch_run. */
-int32_t bands_run(const bands *b, svm_rt *rt);
+int32_t bands_run(bands *b, svm_rt *rt);
+
+/* Which step reported the error after that; the first one where none did. */
+int32_t bands_failed(const bands *b);
 
 /* Find steps of a traced plan that are to run in bands, whose storages still have their lifetimes of the
  * trace: what these steps read and leave lives as long as they. Without memory for it none are found. */

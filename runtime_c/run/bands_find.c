@@ -19,6 +19,24 @@ static int64_t cache_bytes(void) {
   return USUAL_CACHE;
 }
 
+/* Whether a step reads what the last one writes: in bands it would find lines that are not its own. */
+static int is_overwritten(const svm_program *p, const plan *made, int32_t first, int32_t last) {
+  const step *end = &made->steps[last];
+  const buffer_type *types = p->kernels[end->entry->kernel].buffers;
+  for (int32_t i = 0; i < end->n_buffers; i++) {
+    const buffer_ref *written = &end->refs[i];
+    for (const step *s = &made->steps[first]; types[i].is_output && s < end; s++) {
+      for (int32_t j = 0; j < s->n_buffers; j++) {
+        const buffer_ref *ref = &s->refs[j];
+        int is_same =
+            ref->base == written->base && (ref->base != BASE_ARENA || ref->storage == written->storage);
+        if (is_same) return 1;
+      }
+    }
+  }
+  return 0;
+}
+
 /* Whether steps from `first` to `last` alone use what those before the last one write. */
 static int is_closed(const recorder *r, const plan *made, const bands *b, int32_t first, int32_t last) {
   for (int32_t i = 0; i < b->n_rings; i++) {
@@ -55,7 +73,8 @@ static int64_t result_bytes(const svm_program *p, const step *s) {
   int64_t total = 0;
   for (int32_t i = 0; i < s->n_buffers; i++) {
     const buffer_type *type = &p->kernels[s->entry->kernel].buffers[i];
-    if (type->is_output) total += s->entry->n_elements[i] * DTYPE_BYTES[type->dtype];
+    int64_t bytes = type->is_output ? s->entry->n_elements[i] * DTYPE_BYTES[type->dtype] : 0;
+    if (__builtin_add_overflow(total, bytes, &total)) return INT64_MAX;
   }
   return total;
 }
@@ -69,7 +88,9 @@ static int32_t length_from(const call *c, const recorder *r, const plan *made, i
   for (int32_t n = 2; n <= BAND_STEPS && first + n <= made->n_steps; n++) {
     if (!bands_open(&b, c->program, &made->steps[first], n, c->strategy, NULL)) break;
     int64_t whole = image_bytes(&b);
-    if (whole < WHOLE * cache || !is_closed(r, made, &b, first, first + n - 1)) continue;
+    if (whole < WHOLE * cache || !is_closed(r, made, &b, first, first + n - 1) ||
+        is_overwritten(c->program, made, first, first + n - 1))
+      continue;
     bands_layout(&b, 1);
     int64_t taken = ring_bytes(&b);
     if (taken > RINGS * cache || (taken > cache && taken > whole / SHARE)) break;

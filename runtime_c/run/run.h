@@ -234,12 +234,14 @@ typedef struct fill {
 } fill;
 
 /* Steps of a plan that may run in bands. Whether they do is tried at first, and again when `tried_as`, their
- * code and the threads, is another: `best` nanoseconds of all steps whole and in bands, of `n_tried` runs. */
+ * code and the threads, is another, or `n_doubts` times at most where trials leave it open: the nanoseconds
+ * of `n_tried` runs, of all steps whole and in bands in turns; INT64_MAX: it runs still. */
+enum { BAND_TRIALS = 8 };
 typedef struct band_chain {
   int32_t first, last;
-  _Atomic int32_t n_tried;
+  _Atomic int32_t n_tried, n_doubts;
   _Atomic uint64_t tried_as;
-  _Atomic int64_t best[2];
+  _Atomic int64_t tried[BAND_TRIALS];
 } band_chain;
 
 /* One straight line of launches for one key. Immutable but for its counters. */

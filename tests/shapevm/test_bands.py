@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from shapevm.vm import artifact as artifacts
 from shapevm.vm._runtime import ffi, lib
+from shapevm.vm.assembler import assemble
 from shapevm.vm.load_options import LoadOptions
 from shapevm.vm.machine import Machine
 from torch import nn
 
 import shapevm
 from shapevm.settings import settings
+from shapevm.text_files import program_text
 
 
 class Residual(nn.Module):
@@ -147,6 +153,98 @@ def test_a_call_in_bands_can_be_stopped(artifact: str) -> None:
         with pytest.raises(TimeoutError):
             bound(x)
         assert free(x)[0].tobytes() == wanted
+
+
+class Outer(nn.Module):
+    """Convolutions of an image whose sides are those of two vectors: a call of few bytes may need many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 16, 1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.layers(a * b).mean((2, 3))
+
+
+def test_sizes_of_no_machine_do_not_hold_up_a_trace() -> None:
+    """The limit of memory refuses them; laying out their bands, up to 2^36 of them, took minutes to days."""
+    side = torch.export.Dim.AUTO
+    args = torch.randn(1, 1, 40, 1), torch.randn(1, 1, 1, 48)
+    with (
+        settings.scope(bands="always", memory_mib=100),
+        shapevm.compile(
+            Outer().eval(), args, dynamic_shapes={"a": {2: side}, "b": {3: side}}, strategy="generic"
+        ) as exe,
+    ):
+        for n in (1 << 14, 1 << 17, 1 << 20):
+            with pytest.raises(shapevm.errors.LimitExceeded, match="memory_max"):
+                exe(np.ones((1, 1, n, 1), np.float32), np.ones((1, 1, 1, n), np.float32))
+
+
+def test_rings_count_as_memory(artifact: str) -> None:
+    """Where the limit has no room for them, kernels run whole: not later than without bands is it reached."""
+    x = image(1, 320, 352)
+    with settings.scope(bands="never"), shapevm.load(artifact, strategy="generic") as exe:
+        wanted = exe(x)[0].tobytes()
+
+    def runs_within(n_bytes: int) -> int:
+        with settings.scope(bands="always"):
+            exe = shapevm.load(artifact, strategy="generic", memory=n_bytes)
+        with exe:
+            assert exe(x)[0].tobytes() == wanted
+            return runs_of(exe)
+
+    low, high = 1 << 20, 1 << 30  # the least limit within which the call runs
+    while high - low > 1024:
+        middle = (low + high) // 2
+        try:
+            runs_within(middle)
+            high = middle
+        except shapevm.errors.LimitExceeded:
+            low = middle
+    assert runs_within(high) == 0 and runs_within(2 * high) > 0
+
+
+class Behind(nn.Module):
+    """Two convolutions between kernels that take no lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(16, 48, 1), nn.ReLU(), nn.Conv2d(48, 16, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x.cumsum(1)).amax((2, 3))
+
+
+def overwritten(text: str) -> str:
+    """Have the last product of the text of Behind write over the image that the first one reads."""
+    n = re.search(r"(\d+) registers", text).group(1)
+    lines = text.replace(f"{n} registers", f"{int(n) + 1} registers").splitlines()
+    products = [i for i, line in enumerate(lines) if "; " in line and 'launch "matmul' in line]
+    first, last = products[0], products[-1]
+    image = re.search(r"buffers=\((r\d+),", lines[first]).group(1)
+    result = re.search(r"(r\d+)\) +;", lines[last]).group(1)
+    lines[last] = lines[last].replace(f"{result})  ", f"r{n})  ", 1)
+    behind = next(i for i in range(last + 1, len(lines)) if "launch" in lines[i])
+    lines[behind] = lines[behind].replace(f"({result},", f"(r{n},", 1)
+    return "\n".join([*lines[: first + 1], f"  move d=r{n} a={image}", *lines[first + 1 :]])
+
+
+def test_an_image_that_is_overwritten_runs_whole(tmp_path: Path) -> None:
+    """A program may write results over the image that an earlier step reads: a thread that begins in the
+    middle needs lines of it that another has written over."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 16, 320, 320)
+    with shapevm.compile(Behind().eval(), (x,), strategy="generic") as exe:
+        exe.save(tmp_path / "behind.svm")
+    text, arrays = program_text(tmp_path / "behind.svm")
+    found = []
+    for way, program in itertools.product(("never", "always"), (text, overwritten(text))):
+        data = artifacts.to_bytes(assemble(program, arrays))
+        with settings.scope(bands=way), shapevm.load(data, strategy="generic") as exe:
+            found.append((exe(x.numpy()).tobytes(), runs_of(exe)))
+    assert len({bits for bits, _ in found}) == 1
+    assert [runs for _, runs in found] == [0, 0, 1, 0]
 
 
 def test_unknown_ways_are_refused(artifact: str) -> None:
