@@ -134,8 +134,8 @@ typedef struct svm_options {
   /* Instructions that one call may run; what an instruction or the return of results copies or compares
    * beyond a few values counts too (default 0). */
   int64_t fuel;
-  /* Bytes that one call may hold at once: arena, values, copies of inputs, results (default 0). Kernels run in
-   * bands only where it has room for these; a kernel's own scratch, on each thread, is not counted. */
+  /* Bytes that one call may hold at once: arena, values, copies of inputs, results (default 0). Kernels run
+   * in bands only where it has room for these; a kernel's own scratch, on each thread, is not counted. */
   int64_t memory_max;
   int64_t timeout_ms;    /* how long one call may take (default 0) */
   int32_t verify;        /* SVM_VERIFY_... (default auto) */
