@@ -136,12 +136,13 @@ class SortedRows(Indirection):
 
 
 class SortedProduct(Product):
-    """The tiles of a product whose rows are sorted."""
+    """The tiles of a product whose rows are sorted: they are put back in order behind their sums, which hence
+    go through scratch."""
 
     def finish(self, tile: RowTile) -> Finish:
         """See `Product`."""
         f, epilogue, lhs = self.emission.f, self.emission.epilogue, self.lhs
-        assert isinstance(lhs, SortedRows) and not self.emission.ends_in_registers(tile.columns)
+        assert isinstance(lhs, SortedRows)
 
         def done(begin: Int, count: Int, sums: Value) -> None:
             with f.loop(0, count, nonempty=True) as at:
@@ -160,12 +161,10 @@ def alone(f: Function, spec: Conv, problem: Problem) -> Product:
     if not (has_many and problem.is_exact):
         return _product(f, spec, problem)
     f.takes("sorted-rows")
-    # Rows are put back in order behind their sums, which hence go through scratch.
-    problem = replace(problem, schedule=replace(problem.schedule, keeps_totals=False))
     emission, image, place = _opened(f, spec, problem)
     lhs = SortedRows(f, problem, spec, image, place)
     made = SortedProduct.of(emission, lhs)
-    return SortedProduct(emission, lhs, emission.row_tiles.all_taps(made.strides, lhs.width, 0))
+    return SortedProduct(emission, lhs, emission.row_tiles.steps.all_taps(made.strides, lhs.width, 0))
 
 
 def beside(f: Function, spec: Conv, problem: Problem) -> Product:
@@ -185,7 +184,7 @@ def _product(f: Function, spec: Conv, problem: Problem) -> Product:
     emission, image, place = _opened(f, spec, problem)
     lhs = Indirection(f, geometry_of(f, spec, problem.sizes), image, place, problem.block)
     made = Product.of(emission, lhs)
-    return replace(made, strides=emission.row_tiles.all_taps(made.strides, lhs.width, 0))
+    return replace(made, strides=emission.row_tiles.steps.all_taps(made.strides, lhs.width, 0))
 
 
 def _opened(f: Function, spec: Conv, problem: Problem) -> tuple[Emission, Value, Value]:

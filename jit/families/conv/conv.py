@@ -20,10 +20,10 @@ from ...llvm.function import Function, Int
 from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
+from ..matmul.chunks import Pieces
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_together
 from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
-from ..matmul.row_tiles import Pieces
 from ..matmul.schedules import SCHEDULES, Schedule
 from . import by_taps, depthwise, padded, planes, winograd
 from .depthwise import is_depthwise

@@ -13,8 +13,8 @@ from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx, amx_bytes
 from .arithmetic import PAIRS, PLANES, QUADS, Arithmetic, arithmetic_of
+from .chunks import WHOLE, Pieces, is_chunked
 from .grouped import FOUR, Groups, groups_of
-from .row_tiles import WHOLE, Pieces, is_chunked
 from .schedules import PANEL, Schedule
 from .spec import ProductSpec
 from .sums import BLOCK

@@ -1,11 +1,11 @@
 """A block of A's rows against one tile of B's columns: row tiles for the micro-kernel, and what they
 prefetch.
 
-The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, the panels
-that come next follow in memory, and each row tile prefetches its share of them; where it is the first of many
-to read its rows of A, it prefetches the next row tile's instead. Sums of many steps are computed by chunks,
-the blocks of `sums`, each for all row tiles: the first-level cache holds a chunk of B, the second A's block
-and the next chunk. Totals wait in scratch between chunks.
+The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, each row
+tile prefetches its share of the panels that come next (`read_ahead`); where it is the first of many to read
+its rows of A, it prefetches the next row tile's instead. Sums of many steps are computed by chunks
+(`chunks`), each for all row tiles: the first-level cache holds a chunk of B, the second A's block and the
+next chunk. Totals wait in scratch between chunks.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES
 from .arithmetic import F32, VECTOR, Arithmetic
+from .chunks import WHOLE, Pieces, Steps
 from .microkernel import Ending, Into, MicroKernels
-from .row_shares import dispatch, each_tile, row_counts, shares
+from .read_ahead import Ahead, Spread
+from .row_shares import dispatch, each_tile, row_counts
 from .schedules import PANEL, SCHEDULES, Schedule, default_schedule
 from .strides import UNROLL, Strides
-from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_short
+from .sums import BLOCK, GROUP
 
 NEAR = 32  # rows of B that a lone row tile reads ahead
-SPREAD = (1, 2, 4)  # lines that a trip of a micro-kernel may prefetch: each is a part to compile
 #: Rows of a row tile by the vectors of the last columns, where fewer are left than a tile has: of 4 vectors 6
 #: rows are 24 sums in registers, and of fewer vectors as many are more rows.
 LAST_ROWS = {1: 12, 2: 12, 3: 8}
@@ -49,47 +50,10 @@ class Finish:
     ending: Callable[[Int, Int, int, int | None], Ending] | None = None
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """What comes next of B: `size` elements at `first`, and as many `apart` elements later (0: no more).
-
-    `is_new`: A's rows come from memory. Then those behind a row tile's own come next: of rows read side by
-    side a core foresees no more than the rest of each. `is_only`: there are no other columns of B, and the
-    first row tile reads its rows from memory. `is_copied`: row tiles, several, read a copy of B.
-    """
-
-    first: Value
-    size: Int
-    apart: Int = 0
-    is_new: Value | bool = False
-    is_only: bool = False
-    is_copied: bool = False
-
-
-def is_chunked(k: Int) -> bool:
-    """Return True where sums of `k` steps are computed in chunks."""
-    return isinstance(k, int) and k >= LONG
-
-
 def copy_to(f: Function, to: Value, place: Value, count: Int) -> None:
     """Emit the copy of `count` f32, whole vectors."""
     with f.loop(0, count, LANES) as at:
         f.store(f.load(VECTOR, f.at(place, "float", at.index), align=4), f.at(to, "float", at.index), align=4)
-
-
-class Pieces(NamedTuple):
-    """How the steps of a sum come: in pieces of `piece` steps, 0: there are none.
-
-    `taps`: of rows whose pieces lie at addresses (`Strides.taps`), else 0. `together`: steps under each tap
-    that make a chunk; all taps of a step lie side by side in B then (0: taps follow one another).
-    """
-
-    piece: int = 0
-    taps: int = 0
-    together: int = 0
-
-
-WHOLE = Pieces()
 
 
 class RowTiles:
@@ -103,33 +67,38 @@ class RowTiles:
         self, f: Function, m: Int, block: int, k: Int, width: int, tile: Schedule,
         arithmetic: Arithmetic = F32, pieces: Pieces = WHOLE, chain: int = 0,
     ) -> None:  # fmt: skip
-        self.f, self.arithmetic, self.chain = f, arithmetic, chain
-        self.pieces = pieces
-        self.m, self.block, self.k, self.width = m, block, k, width
-        self.chunk = block_of_pieces(pieces.piece) if pieces.piece else BLOCK
-        if pieces.together:
-            self.chunk = pieces.together * pieces.taps
-        self.most, self.vectors = tile.rows, tile.vectors
+        self.f, self.arithmetic = f, arithmetic
+        self.steps = Steps(f, k, pieces, chain)
+        self.m, self.block, self.width, self.tile = m, block, width, tile
         self.columns = width
+
+    @property
+    def k(self) -> Int:
+        """The steps of a sum."""
+        return self.steps.k
+
+    @property
+    def most(self) -> int:
+        """The rows that a row tile has at most."""
+        return self.tile.rows
+
+    @property
+    def vectors(self) -> int:
+        """The vectors of a row of a row tile."""
+        return self.tile.vectors
 
     @property
     def is_tall(self) -> bool:
         """Whether sums fill the registers: one more address, and it is spilled."""
         return self.most == SCHEDULES["14x32"].rows
 
-    @property
-    def keeps_totals(self) -> bool:
-        """Whether a row tile reads its rows of A from front to back: see `Schedule`."""
-        tile = (self.most, self.vectors)
-        return any(of.keeps_totals and (of.rows, of.vectors) == tile for of in SCHEDULES.values())
-
     def sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of scratch for sums; `in_panels`: of a weight in panels."""
-        return self._sums_bytes(in_panels) * (2 if self._may_have_groups() else 1)
+        return self._sums_bytes(in_panels) * (2 if self.steps.may_have_groups else 1)
 
     def _sums_bytes(self, in_panels: bool) -> int:
         """Return the bytes of sums without those of groups before."""
-        is_kept = in_panels and is_chunked(self.k)
+        is_kept = in_panels and self.steps.is_chunked
         tall = self._tall_counts() if in_panels else []
         last = LAST_ROWS.values() if self._may_be_last() else []
         return 4 * self.width * max([self.most, *tall, *last, self.block if is_kept else 0])
@@ -152,25 +121,19 @@ class RowTiles:
         made = self.for_columns(columns)
         rows = LAST_ROWS.get(self.used_vectors(columns)) if self._may_be_last() else None
         if rows is not None:
-            made.most = min(rows, MAX_ADDRESSES) if self.pieces.taps else rows
+            most_rows = min(rows, MAX_ADDRESSES) if self.steps.pieces.taps else rows
+            made.tile = replace(self.tile, rows=most_rows)
         return made
 
     def _is_in_whole_rows(self, is_only: bool) -> bool:
         """Whether a row tile computes all of its sums at once."""
-        return not is_chunked(self.k) or ((is_only or self.keeps_totals) and self._are_streamed())
+        return not self.steps.is_chunked or ((is_only or self.tile.keeps_totals) and self._are_streamed())
 
     def _are_streamed(self) -> bool:
         """Whether A's rows are read from front to back where there are no other columns: by chunks each would
         be read in as many pieces, which no core foresees."""
-        is_plain = not self.pieces.piece and not self.arithmetic.is_widened
-        return is_plain and not self._may_have_groups()
-
-    def _may_have_groups(self) -> bool:
-        """Whether sums may have several groups of blocks, whose totals are kept beside."""
-        if self.pieces.piece and is_chunked(self.k):
-            return self._n_chunks() > GROUP
-        top = most(self.k)
-        return top is None or top > GROUP * BLOCK
+        is_plain = not self.steps.pieces.piece and not self.arithmetic.is_widened
+        return is_plain and not self.steps.may_have_groups
 
     def counts(self) -> list[int]:
         """Return the numbers of rows that a row tile may have."""
@@ -196,15 +159,15 @@ class RowTiles:
         f = self.f
         in_whole_rows = self._is_in_whole_rows(is_only)
         if in_whole_rows:
-            strides = self._in_blocks(strides)
-        into = Into.TOTALS if self.keeps_totals else Into.CHAIN
+            strides = self.steps.in_blocks(strides)
+        into = Into.TOTALS if self.tile.keeps_totals else Into.CHAIN
         kernels = MicroKernels(f, "micro", strides, self.used_vectors(columns), into, self.arithmetic)
         after = kernels.unread(f, b, f.mul(self.k, self.width))
         if in_whole_rows:
             ahead = Ahead(after, f.mul(self.k, self.width), is_new=is_new, is_only=is_only)
             self._each(kernels, a, b, rows, sums, ahead, finish)
             return
-        n_chunks, floats = self._n_chunks(), f.mul(rows, self.width)
+        n_chunks, floats = self.steps.n_chunks, f.mul(rows, self.width)
         if n_chunks <= GROUP:
             self.arithmetic.fill(f, sums, floats)
             with f.loop(0, n_chunks) as number:
@@ -233,13 +196,13 @@ class RowTiles:
         """Add chunk `number` of a weight in panels to the sums of all row tiles; the last one finishes them.
         `after`: what comes behind the panels."""
         f = self.f
-        is_last = f.less(self._n_chunks() - 2, number)
-        begin, left_rows, strides = self._chunk(kernels.strides, a, number)
+        is_last = f.less(self.steps.n_chunks - 2, number)
+        begin, left_rows, strides = self.steps.of_chunk(kernels.strides, a, number)
         here = f.at(b, kernels.element, f.mul(begin, PANEL))
-        steps = f.mul(strides.k, strides.taps.n if self.pieces.taps else 1)
+        steps = f.mul(strides.k, strides.taps.n if self.steps.pieces.taps else 1)
         first = f.select(is_last, after, kernels.unread(f, here, f.mul(steps, PANEL)))
         ahead: Ahead | None = Ahead(
-            first, self.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0
+            first, self.steps.chunk * PANEL, f.mul(self.k, PANEL) if self.width > PANEL else 0
         )
         adding = MicroKernels(f, "chunk", strides, kernels.vectors, Into.ADDED, self.arithmetic)
         if copy is not None:
@@ -262,45 +225,7 @@ class RowTiles:
         """Return what comes next where a chunk's copy in f32 is read: narrow elements, counted as f32."""
         f, item = self.f, self.arithmetic.bytes
         apart = f.udiv(f.mul(self.k, PANEL * item), F32.bytes) if self.width > PANEL else 0
-        return Ahead(first, self.chunk * PANEL * item // F32.bytes, apart, is_copied=True)
-
-    def _n_chunks(self) -> int:
-        """Return the chunks of a row."""
-        assert isinstance(self.k, int)
-        if not self.pieces.piece or self.pieces.together or self.chunk >= self.pieces.piece:
-            return -(-self.k // self.chunk)
-        return self.k // self.pieces.piece * -(-self.pieces.piece // self.chunk)
-
-    def _chunk(self, strides: Strides, a: Value, number: Value) -> tuple[Int, Value, Strides]:
-        """Return (first step, A's rows there, strides) of chunk `number`: some steps, or taps, or a part of a
-        piece."""
-        f, size, pieces = self.f, self.chunk, self.pieces
-        piece = pieces.piece
-        if pieces.together:
-            chunk = self.all_taps(strides, pieces.together, f.mul(number, pieces.together))
-            return f.mul(number, size), a, chunk
-        if piece and size < piece:
-            parts = -(-piece // size)
-            place, offset = f.udiv(number, parts), f.mul(f.urem(number, parts), size)
-            begin = f.add(f.mul(place, piece), offset)
-            steps: Int = size if piece % size == 0 else f.minimum(size, f.sub(piece, offset))
-            if pieces.taps:
-                there = f.at(a, "ptr", f.mul(place, strides.taps.apart))
-                return begin, there, replace(strides.of_taps(n=1, offset=offset), k=steps)
-            return begin, f.at(a, "float", begin), replace(strides, k=steps)
-        begin = f.mul(number, size)
-        if pieces.taps:
-            taps = size // piece
-            tap = f.mul(number, taps)
-            count: Int = taps if pieces.taps % taps == 0 else f.minimum(taps, f.sub(pieces.taps, tap))
-            return begin, f.at(a, "ptr", f.mul(tap, strides.taps.apart)), strides.of_taps(n=count)
-        steps = size if f.urem(self.k, size) == 0 else f.minimum(size, f.sub(self.k, begin))
-        return begin, f.at(a, "float", begin), replace(strides, k=steps)
-
-    def all_taps(self, strides: Strides, steps: int, offset: Int) -> Strides:
-        """Return the strides of `steps` steps under each tap, all taps of a step side by side in B."""
-        row = self.pieces.taps * PANEL
-        return replace(strides.of_taps(offset=offset, b_skip=PANEL - steps * row), k=steps, ldb=row)
+        return Ahead(first, self.steps.chunk * PANEL * item // F32.bytes, apart, is_copied=True)
 
     def from_rows(
         self,
@@ -313,12 +238,12 @@ class RowTiles:
         finish: Finish,
     ) -> None:
         """The same for rows of B in scratch."""
-        kernels = MicroKernels(self.f, "rows", self._in_blocks(strides), self.used_vectors(columns))
+        kernels = MicroKernels(self.f, "rows", self.steps.in_blocks(strides), self.used_vectors(columns))
         self._for_last(columns)._each(kernels, a, b, rows, sums, None, finish)
 
     def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
         """The same for at most `most` rows and B in place."""
-        kernels = MicroKernels(self.f, "in_place", self._in_blocks(strides), self.vectors)
+        kernels = MicroKernels(self.f, "in_place", self.steps.in_blocks(strides), self.vectors)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             finish.soon(begin, count)
@@ -330,21 +255,6 @@ class RowTiles:
     def used_vectors(self, columns: Int | None) -> int:
         """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be there."""
         return min(self.vectors, max(1, -(-columns // LANES))) if isinstance(columns, int) else self.vectors
-
-    def _in_blocks(self, strides: Strides) -> Strides:
-        """Return the strides of sums whose blocks a micro-kernel adds up. Where there may be groups of them,
-        it is told of the steps, for the last one has fewer."""
-        f, k = self.f, self.k
-        if isinstance(k, int) and k < LONG:
-            return replace(strides, block=block_of_short(k, self.chain))
-        if isinstance(k, int) and self.pieces.piece:
-            return strides
-        if isinstance(k, int):
-            return replace(strides, k=f.i64(k) if self._may_have_groups() else k, block=BLOCK)
-        short: Int = k
-        if self.chain:
-            short = f.select(f.less(k, 2 * SHORTEST_CHAIN + 1), min(self.chain, SHORTEST_CHAIN), self.chain)
-        return replace(strides, block=f.select(f.less(k, LONG), short, BLOCK))
 
     def _each(
         self,
@@ -422,6 +332,12 @@ class RowTiles:
             dispatch(f, rows, self._tall_counts(), lambda n: one.call(n, a, there, place, near, near=True))
         finish.done(0, rows, sums)
 
+    @property
+    def _spread(self) -> Spread:
+        """How row tiles share out the cache lines that come next."""
+        is_tall = LANES * self.vectors == PANEL or self.tile.keeps_totals
+        return Spread(self.m, self.block, self.most, self.width // self.arithmetic.line, is_tall)
+
     def _multiply(
         self, kernels: MicroKernels, rows: Int, count: Int, a: Value, b: Value, number: Int, sums: Value,
         ahead: Ahead | None,
@@ -431,6 +347,8 @@ class RowTiles:
         A lone row tile is fed straight from memory: it reads ahead in its own panels.
         """
         f = self.f
+        by_chunks = self.steps.is_chunked and kernels.into is not Into.TOTALS
+        steps = self.steps.chunk if by_chunks else self.k
 
         def alone() -> None:
             self._alone(kernels, count, a, b, sums)
@@ -442,11 +360,11 @@ class RowTiles:
 
             def place(r: int) -> Value:
                 if ahead.is_new is False:
-                    return self._share(kernels, ahead, b, number, lines)
+                    return ahead.share(f, kernels, steps, number, lines, b)
                 rows_of_a = unread(f, a, f.mul(kernels.strides.lda, r))
                 if ahead.is_new is True:
                     return rows_of_a
-                return f.select(ahead.is_new, rows_of_a, self._share(kernels, ahead, b, number, lines))
+                return f.select(ahead.is_new, rows_of_a, ahead.share(f, kernels, steps, number, lines, b))
 
             self._call(kernels, count, a, b, sums, place, lines, counts=counts)
 
@@ -457,7 +375,7 @@ class RowTiles:
         elif kernels.arithmetic.is_widened or self.is_tall:
             alone()
         else:
-            first, *others = self._spread(1 if ahead.is_copied or ahead.is_only else self.most + 1)
+            first, *others = self._spread.choices(1 if ahead.is_copied or ahead.is_only else self.most + 1)
             choice = partial(spread, *first[1:])
             for begin, lines, counts in others:
                 choice = partial(f.either, f.is_less(rows, begin), choice, partial(spread, lines, counts))
@@ -468,55 +386,6 @@ class RowTiles:
     def _alone(self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value) -> None:
         near = kernels.unread(self.f, b, self.f.mul(NEAR, kernels.strides.ldb))
         self._call(kernels, count, a, b, sums, lambda _: near, 0, near=True)
-
-    def _spread(self, least_rows: int) -> list[tuple[int, int, list[int]]]:
-        """Return, for blocks of at least `least_rows` rows, (from how many rows on, the cache lines that a
-        trip prefetches then, the numbers of rows of row tiles), fewest rows first."""
-        lines = self._lines_of_trips()[::-1]
-        begins = [least_rows, *(max(least_rows, self._enough(n)) for n in lines[1:])]
-        ends = [*begins[1:], None]
-        counts = [self._counts_of(*bounds) for bounds in zip(begins, ends, strict=True)]
-        return list(zip(begins, lines, counts, strict=True))
-
-    def _lines_of_trips(self) -> tuple[int, ...]:
-        """Return the cache lines that a trip may prefetch: for all known numbers of rows from some on the
-        same, so that their kernels are. Code of any number of rows has a micro-kernel for each number of
-        lines and of rows of a tile: of tall tiles for one number of lines."""
-        if not isinstance(self.m, int):
-            is_tall = LANES * self.vectors == PANEL or self.keeps_totals
-            return SPREAD[-1:] if is_tall else SPREAD
-        return SPREAD[:-1] if min(self.m, self.block) >= self._enough(SPREAD[-2]) else SPREAD[-1:]
-
-    def _counts_of(self, begin: int, end: int | None) -> list[int]:
-        """Return the numbers of rows of the tiles that `begin` to below `end` rows (None: any more) are split
-        into."""
-        past_all = max(begin, self.most**2) + self.most  # from most**2 on they are most and most - 1 alone
-        found = set[int]().union(*(shares(n, self.most) for n in range(begin, end or past_all + 1)))
-        return [n for n in self.counts() if n in found] or self.counts()
-
-    def _enough(self, lines: int) -> int:
-        """Return the rows from which on row tiles that prefetch `lines` a trip ask for all of `ahead`."""
-        wanted = self.width // self.arithmetic.line * UNROLL  # each trip, of all row tiles together
-        return self.most * (-(-wanted // lines) - 1) + 1
-
-    def _share(self, kernels: MicroKernels, ahead: Ahead, b: Value, number: Int, lines: int) -> Value:
-        """Return where row tile `number` prefetches `lines` a trip: in `ahead` while some are left.
-
-        Then what is near stands in for them.
-        """
-        f = self.f
-        steps = self.chunk if is_chunked(self.k) and kernels.into is not Into.TOTALS else self.k
-        begin = f.mul(number, f.mul(f.udiv(steps, UNROLL), lines * kernels.line))
-        if begin == 0:
-            return ahead.first
-        place, end = kernels.unread(f, ahead.first, begin), ahead.size
-        if ahead.apart != 0:
-            second = kernels.unread(f, place, f.sub(ahead.apart, ahead.size))
-            is_first = f.less(begin, ahead.size)
-            place = f.select(is_first, place, second)
-            end = f.mul(end, 2)
-        is_left = f.less(begin, end)
-        return f.select(is_left, place, b)
 
     def _call(
         self,
@@ -550,7 +419,7 @@ class RowTiles:
     ) -> None:
         """Compute a row tile against rows of B, from however many parts its sums have."""
         f = self.f
-        in_pieces = bool(self.pieces.piece) and is_chunked(self.k)
+        in_pieces = self.steps.in_pieces
 
         def part(begin: Int, left: Value, strides: Strides) -> None:
             right = f.at(b, kernels.element, f.mul(begin, strides.ldb))
@@ -567,16 +436,16 @@ class RowTiles:
                 return
             self.arithmetic.fill(f, sums, f.mul(count, self.width))
             with f.loop(begin, end, nonempty=True) as number:
-                part(*self._chunk(kernels.strides, a, number.index))
+                part(*self.steps.of_chunk(kernels.strides, a, number.index))
 
         def whole() -> None:
             if in_pieces:
-                group(0, self._n_chunks())
+                group(0, self.steps.n_chunks)
             else:
                 part(0, a, kernels.strides)
 
-        total, size = (self._n_chunks(), GROUP) if in_pieces else (self.k, GROUP * BLOCK)
-        if not self._may_have_groups():
+        total, size = (self.steps.n_chunks, GROUP) if in_pieces else (self.k, GROUP * BLOCK)
+        if not self.steps.may_have_groups:
             whole()
         elif isinstance(total, int):
             self._groups(total, size, sums, count, group)

@@ -18,6 +18,7 @@ from ..family import Variant
 from . import amx, amx_groups, gemv, register_resident, zero_rows
 from .amx_bytes_tiles import BytesOnTiles, Places
 from .amx_tiles import OnTiles
+from .chunks import is_chunked
 from .digits import InDigits
 from .epilogue import RowTile
 from .gemv import gemv_of
@@ -29,7 +30,6 @@ from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
 from .row_shares import row_counts
-from .row_tiles import is_chunked
 from .schedules import PANEL
 from .spec import Matmul
 
