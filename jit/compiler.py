@@ -17,8 +17,8 @@ import llvmlite.binding as llvm
 from ..vm.program import KernelKey, MachineCode, SizeRange, Work
 from .families.table import family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
-from .llvm.constant_pool import FromSize
-from .llvm.function import POOL, Bounded, Function, Int, Pool, module_text
+from .llvm.constant_pool import POOL, FromSize, Pool
+from .llvm.function import Bounded, Function, Int, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, NumberError, Object
 from .object.parts import Parts

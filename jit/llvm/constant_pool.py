@@ -10,10 +10,15 @@ them: from a table, products of 4 and 8 rows took 3 % longer.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from .values import Value
+
 _Operator = Callable[[Any, Any], Any]
+POOL = "pool"  # the symbol of a kernel's constant pool
+NUMBER = "number"  # begins the symbols of its numbers that are written into instructions
+LEAST_WRITTEN, WRITTEN_BELOW = 1, 1 << 30  # such numbers: LLVM takes the symbols for addresses, not null
 LONGEST_ORIGIN = 120  # characters; a number of a longer one is written out
 
 
@@ -61,3 +66,30 @@ for _name, _symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mo
     _forward, _backward = _arithmetic(_symbol, getattr(operator, _name))
     setattr(FromSize, f"__{_name}__", _forward)
     setattr(FromSize, f"__r{_name}__", _backward)
+
+
+class Pool(dict[tuple[str, int], Value]):
+    """What stands for each number of a function's table. `is_patched`: numbers are written into the
+    instructions when the code is linked, where they fit; else they are loaded."""
+
+    def __init__(self, is_patched: bool = False) -> None:
+        super().__init__()
+        self.is_patched = is_patched
+
+    def declarations(self) -> Iterator[str]:
+        """Yield the declarations of the numbers that are written into instructions, symbols whose addresses
+        they are, and of the table. The symbols' type is empty, as LLVM takes the addresses of other variables
+        for different ones."""
+        if self:
+            yield f"@{POOL} = external hidden constant [{len(self)} x i64]"
+        for i, value in enumerate(self.values()):
+            if not value.name.startswith("%"):
+                yield f"@{NUMBER}{i} = external hidden global {{}}, !absolute_symbol !2"
+                yield f"!2 = !{{i64 {LEAST_WRITTEN}, i64 {WRITTEN_BELOW}}}"
+
+    def loads(self) -> Iterator[str]:
+        """Yield the instructions that load the other numbers from the table."""
+        for i, value in enumerate(self.values()):
+            if value.name.startswith("%"):
+                place = f"getelementptr ([{len(self)} x i64], ptr @{POOL}, i64 0, i64 {i})"
+                yield f"  {value.name} = load i64, ptr {place}, align 8, !invariant.load !1"

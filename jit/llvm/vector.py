@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .dtypes import vector
-from .function import Function, Value, f32_bits, f64_bits
+from .function import Function, Value
+from .values import f32_bits, f64_bits
 
 AVX512_BYTES = 2048  # of all vector registers together
 _INT_OF = {"float": "i32", "double": "i64"}

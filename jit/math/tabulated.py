@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..llvm.dtypes import vector
-from ..llvm.function import Value, f32_bits
+from ..llvm.values import Value, f32_bits
 from ..llvm.vector import Vec, at_least, at_most, fma, polynomial
 from . import exponentials
 

@@ -15,7 +15,7 @@ from struct import Struct, pack_into
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ..llvm.function import NUMBER, POOL
+from ..llvm.constant_pool import NUMBER, POOL
 
 SHF_WRITE, SHF_ALLOC, SHF_MERGE = 1, 2, 16
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import nan
 
-from ...llvm.function import Function, Int, Value, f32_bits
+from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import prefetch, unread
 from ...llvm.transpose import fold, transpose
+from ...llvm.values import f32_bits
 from ...llvm.vector import Vec, at_most, fma, select
 from ...loops.bodies import LANES, splat
 from ...loops.strip_mining import State, strip

@@ -13,8 +13,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.schedules import PANEL
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.usual import usual_products
-from shapevm.jit.llvm.constant_pool import LONGEST_ORIGIN, FromSize
-from shapevm.jit.llvm.function import WRITTEN_BELOW
+from shapevm.jit.llvm.constant_pool import LONGEST_ORIGIN, WRITTEN_BELOW, FromSize
 from shapevm.jit.llvm.target import TARGETS, runs_here
 from shapevm.jit.object.link import Blob, LinkError, NumberError
 from shapevm.jit.reference import evaluate

@@ -3,8 +3,9 @@
 import llvmlite.binding as llvm
 import pytest
 from shapevm.jit.llvm.abi import PARAMS
-from shapevm.jit.llvm.function import Bounded, Function, Value, f32_bits, f64_bits
+from shapevm.jit.llvm.function import Bounded, Function, Value
 from shapevm.jit.llvm.target import host_target, target_machine
+from shapevm.jit.llvm.values import f32_bits, f64_bits
 
 
 def parse(f: Function) -> None:
