@@ -1,4 +1,4 @@
-/* Tensors and scalars as instructions make them; vm/reference.py defines the conversions. */
+/* Tensors and scalars as instructions make them; vm/reference_tensors.py defines the conversions. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

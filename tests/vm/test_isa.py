@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shapevm.vm import codes, errors, generate, isa, layout, reference
+from shapevm.vm import codes, errors, generate, isa, layout, reference_scalars
 from shapevm.vm._runtime import ffi, lib
 from shapevm.vm.artifact import to_bytes
 from shapevm.vm.assembler import assemble
@@ -87,8 +87,8 @@ def test_a_new_opcode_needs_a_label_and_nothing_else_in_c(tmp_path: Path) -> Non
 
 def test_the_page_on_opcodes_has_the_method() -> None:
     """It defines neg: the class made of it negates, and an int that has no opposite is an error."""
-    text = "class Own(Reference):\n" + dict(blocks("add-an-opcode.md"))["vm/reference.py"]
-    scope = vars(reference) | {}
+    text = "class Own(Scalars):\n" + dict(blocks("add-an-opcode.md"))["vm/reference_scalars.py"]
+    scope = vars(reference_scalars) | {}
     exec(text, scope)
     operands = tuple(isa._operand(operand, "d=int a:int") for operand in ("d=int", "a:int"))
     neg = Instruction(0, isa.Op("neg", operands, ""), (1, 0), 3)
