@@ -9,58 +9,10 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "run/frames.h"
 #include "run/instructions.gen.h"
+#include "run/scalar_operations.h"
 #include "values/string_functions.h"
-
-/* Frames --------------------------------------------------------------------------------------- */
-
-/* Make room for `n` of the call's registers or frames, of `size` bytes each: *rows may move. */
-static int32_t reserve(call *c, void **rows, int64_t *capacity, int64_t n, size_t size, const char *what) {
-  if (n <= *capacity) return SVM_OK;
-  int64_t wanted = n > 2 * *capacity ? n : 2 * *capacity, max = c->budget.max / (int64_t)size;
-  if (c->budget.max && wanted > max) wanted = n;
-  if (c->budget.max && n > max) {
-    return status_fail(c->error, SVM_ERROR_LIMIT,
-                       "memory_max: %" PRId64 " %s are over the limit of %" PRId64 " bytes; raise it", n,
-                       what, c->budget.max);
-  }
-  void *made = realloc(*rows, (size_t)wanted * size);
-  if (!made)
-    return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for %" PRId64 " %s", n, what);
-  *rows = made;
-  *capacity = wanted;
-  return SVM_OK;
-}
-
-/* Push a frame whose registers are none. The context's frames and registers may move. */
-static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
-  context *x = c->context;
-  if (depth > c->max_calls) {
-    return status_fail(
-        c->error, SVM_ERROR_LIMIT,
-        "call_depth: the program's functions call each other %d deep, over the limit of %d; raise "
-        "call_depth, or the recursion does not end",
-        depth, c->max_calls);
-  }
-  int64_t n_registers = base + f->info.n_registers;
-  if (reserve(c, (void **)&x->frames, &x->n_frames, depth + 1, sizeof *x->frames,
-              "calls within each other") ||
-      reserve(c, (void **)&x->registers, &x->n_registers, n_registers, sizeof *x->registers, "registers"))
-    return c->error->code;
-  memset(x->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
-  x->frames[depth] = (frame){f, f->code, base};
-  return SVM_OK;
-}
-
-static void drop_registers(call *c, const frame *f) {
-  value *registers = c->context->registers + f->base;
-  for (int32_t i = 0; i < f->function->info.n_registers; i++) value_drop(&c->budget, &registers[i]);
-}
-
-/* Copy values, sharing their objects. */
-static void copy_values(value *to, const value *from, int64_t n) {
-  for (int64_t i = 0; i < n; i++) value_retain(to[i] = from[i]);
-}
 
 /* Errors --------------------------------------------------------------------------------------- */
 
@@ -68,8 +20,6 @@ static int32_t fail_guard(const char *message, svm_error *error) {
   return status_fail(error, SVM_ERROR_GUARD, "%.900s",
                      *message ? message : "guard: the program gives no reason");
 }
-
-/* Limits --------------------------------------------------------------------------------------- */
 
 int32_t call_spend(call *c, int64_t n) {
   if (n <= c->fuel) return c->fuel -= n, SVM_OK;
@@ -80,72 +30,7 @@ int32_t call_spend(call *c, int64_t n) {
                      c->program->options.fuel);
 }
 
-enum {
-  SLICE = 4096,       /* instructions between two looks at the watch */
-  WORDS_PER_FUEL = 64 /* that an instruction reads or copies beside its own work */
-};
-
-/* Pay for what `slice` < 0 is short of and take the next one: an error when the call's fuel is used up or its
- * watch stops it. */
-static int32_t next_slice(call *c, int64_t *slice) {
-  if (c->watch && watch_look(c->watch)) return watch_fail(c->watch, c->error);
-  if (call_spend(c, -*slice)) return c->error->code;
-  *slice = c->fuel < SLICE ? c->fuel : SLICE;
-  c->fuel -= *slice;
-  return SVM_OK;
-}
-
-/* Arithmetic ----------------------------------------------------------------------------------- */
-
-static int32_t fail_overflow(const char *name, int64_t a, int64_t b, svm_error *error) {
-  return status_fail(error, SVM_ERROR_OVERFLOW, "%s: %" PRId64 " and %" PRId64 " give an int over 64 bits",
-                     name, a, b);
-}
-
-static int32_t int_operation(int32_t opcode, const char *name, int64_t x, int64_t y, int64_t *out,
-                             svm_error *error) {
-  int overflows = 0;
-  if (opcode == SVM_OP_FLOORDIV || opcode == SVM_OP_MOD) {
-    if (y == 0) return status_fail(error, SVM_ERROR_DIVISION, "%s: %" PRId64 " is divided by 0", name, x);
-    if (y == -1) {
-      overflows = opcode == SVM_OP_FLOORDIV && __builtin_sub_overflow((int64_t)0, x, out);
-      if (opcode == SVM_OP_MOD) *out = 0;
-    } else {
-      int64_t rest = x % y, down = rest != 0 && (rest < 0) != (y < 0);
-      *out = opcode == SVM_OP_FLOORDIV ? x / y - down : rest + (down ? y : 0);
-    }
-    return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
-  }
-  switch (opcode) {
-    case SVM_OP_ADD: overflows = __builtin_add_overflow(x, y, out); break;
-    case SVM_OP_SUB: overflows = __builtin_sub_overflow(x, y, out); break;
-    case SVM_OP_MUL: overflows = __builtin_mul_overflow(x, y, out); break;
-    case SVM_OP_MIN: *out = x < y ? x : y; break;
-    default: *out = x > y ? x : y; break; /* max */
-  }
-  return overflows ? fail_overflow(name, x, y, error) : SVM_OK;
-}
-
-/* Of two ints, two floats or two strings. */
-static int64_t compare(int32_t opcode, value a, value b) {
-  int64_t order = a.tag == SVM_TAG_STR ? text_compare(a.text, b.text) : 0;
-  int are_ints = a.tag == SVM_TAG_INT, are_floats = a.tag == SVM_TAG_FLOAT;
-  int is_less = are_ints ? a.integer < b.integer : are_floats ? a.number < b.number : order < 0;
-  int is_equal = are_ints ? a.integer == b.integer : are_floats ? a.number == b.number : order == 0;
-  return opcode == SVM_OP_EQ   ? is_equal
-         : opcode == SVM_OP_NE ? !is_equal
-         : opcode == SVM_OP_LT ? is_less
-                               : is_less || is_equal;
-}
-
-static double float_operation(int32_t opcode, double x, double y) {
-  return opcode == SVM_OP_FADD   ? x + y
-         : opcode == SVM_OP_FSUB ? x - y
-         : opcode == SVM_OP_FMUL ? x * y
-                                 : x / y;
-}
-
-/* Calls out of the loop ------------------------------------------------------------------------ */
+/* Launches and containers -------------------------------------------------------------------- */
 
 /* Launch or record. On an error of the kernel itself the scratch rt holds it. */
 static int32_t do_kernel(call *c, const frame *f, const uint32_t *pc) {
@@ -597,6 +482,11 @@ fail:
   }
   for (; depth >= 0; depth--, f--) drop_registers(c, f);
   return c->error->code;
+}
+
+/* Copy values, sharing their objects. */
+static void copy_values(value *to, const value *from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) value_retain(to[i] = from[i]);
 }
 
 int32_t interpret(call *c, int32_t index, const value *args, value *results) {
