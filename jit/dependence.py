@@ -212,7 +212,7 @@ class Launch:
         return [n if n.value else replace(n, value=1) for n in map(self.number, sizes)]
 
     def is_odd(self, size: Number) -> bool:
-        """Whether a size hangs on how many rows there are, and not as so many for each."""
+        """Whether a size depends on how many rows there are, and not as so many for each."""
         return size.varies and size.value % self.batch != 0
 
     # Accesses
@@ -491,5 +491,5 @@ class Launch:
                 self.written[number] = Shared() if shared else Mixed.by(what)
 
     def _counts(self, tensor: _Tensor) -> bool:
-        """Whether an axis holds rows, or has a size that hangs on their number."""
+        """Whether an axis holds rows, or has a size that depends on their number."""
         return any(size.value % self.batch == 0 or self.is_odd(size) for size in tensor.sizes)

@@ -76,8 +76,8 @@ def boundary_check(
 
 
 def _quantises(exe: Executable) -> bool:
-    """Whether a program rounds floats to integers of a byte: whether one goes up or down hangs on an order of
-    sums."""
+    """Whether a program rounds floats to integers of a byte: which way a float is rounded may depend on the
+    order of a sum."""
     from .compiler.ir.types import FLOAT_DTYPES
     from .jit.spec import bodies
     from .jit.spec_reader import from_json

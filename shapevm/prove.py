@@ -53,7 +53,7 @@ class Report:
     """What was tried and what came of it.
 
     `sizes`: of each round. `along`: for each symbol the results that depend on more than their row, and why.
-    `notes`: what was not tried. `exceptions`: code whose bits hang on the number of rows, as documented.
+    `notes`: what was not tried. `exceptions`: code whose bits depend on the number of rows, as documented.
     """
 
     sizes: list[dict[str, int]] = field(default_factory=list)
@@ -235,8 +235,10 @@ class Prover:
 
     @property
     def row_exe(self) -> Executable:
-        """The program whose rows and padding are compared: without code on AMX tiles, whose bits hang on the
-        number of rows, where there is other code."""
+        """The program whose rows and padding are compared.
+
+        Where there is other code, it has none on AMX tiles, whose bits depend on the number of rows.
+        """
         if self._row_exe is None:
             self._row_exe = self._without_tiles()
         return self._row_exe

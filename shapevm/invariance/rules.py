@@ -182,7 +182,7 @@ class Rules:
         return tuple(self._number(state.registers.get(r), (i.pc, n)) for n, r in enumerate(i["sizes"]))
 
     def _number(self, known: Known | None, key: object) -> Number:
-        """Return an int; one that depends on data of rows stands for a size that hangs on them all."""
+        """Return an int; one that depends on data of rows stands for a size that depends on them all."""
         if isinstance(known, Number):
             return known
         depends = isinstance(known, Unknown) and not isinstance(known.layout, Shared)

@@ -145,8 +145,8 @@ def along_text(causes_of: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str
 
 
 def is_exception(kernel: Kernel) -> bool:
-    """Return True for a kernel with code whose bits hang on the number of rows: products of f32 on AMX tiles.
-    Those of bytes are exact, and of those of bf16 tiles compute any number of rows."""
+    """Return True for a kernel with code whose bits depend on the number of rows: products of f32 on AMX
+    tiles. Those of bytes are exact, and of those of bf16 tiles compute any number of rows."""
     if not any(o.target == AMX for o in kernel.objects):
         return False
     spec = from_json(kernel.spec)
@@ -154,7 +154,7 @@ def is_exception(kernel: Kernel) -> bool:
 
 
 def exceptions(program: Program) -> list[str]:
-    """Return what code of `program` has bits that hang on the number of rows."""
+    """Return what code of `program` has bits that depend on the number of rows."""
     from ..jit.families.matmul.amx import MIN_ROWS
 
     kernels = enumerate(program.kernels)

@@ -41,6 +41,7 @@ RETIRED = {
     r"a wish for|wishes for": "a request for",
     r"what stands in the way": "what limits it",
     r"the front door": "the public interface",
+    r"(hangs?|hung) on": "depends on",
 }
 PATTERN = re.compile("|".join(f"(?P<w{i}>{word})" for i, word in enumerate(RETIRED)), re.I)
 

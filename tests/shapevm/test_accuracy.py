@@ -41,7 +41,7 @@ def test_errors_are_eagers_or_small(name):
 
 
 def overflows(case):
-    """Whether parts of sums of products near f32's greatest number pass it: that hangs on their order."""
+    """Whether parts of sums of products near f32's greatest number pass it: that depends on their order."""
     is_of_products = case.operator.startswith(("product", "convolution"))
     return is_of_products and case.scale >= 1e38 and case.ours == math.inf
 

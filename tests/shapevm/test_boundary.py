@@ -284,7 +284,7 @@ def test_a_program_that_fails_inside_of_vmap_leaves_nothing_behind():
 
 @pytest.mark.as_given
 def test_quantised_activations_may_differ_by_steps() -> None:
-    """Whether a float is rounded up or down hangs on an order of sums, and so do the layers behind."""
+    """Whether a float is rounded up or down depends on an order of sums, and so do the layers behind."""
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
     torch.manual_seed(0)

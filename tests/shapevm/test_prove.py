@@ -178,7 +178,7 @@ def test_difference_is_of_bits() -> None:
 
 @pytest.mark.skipif(host_target() != "x86-64-v4-amx", reason="this machine has no AMX tiles")
 def test_rows_are_compared_on_code_without_amx_tiles(build, tmp_path) -> None:
-    """The bits of tiles hang on the number of rows: an exception that the report states."""
+    """The bits of tiles depend on the number of rows: an exception that the report states."""
     torch.manual_seed(0)
     length = Dim("length", min=90, max=99)
     model = torch.nn.Linear(64, 64).eval()

@@ -14,7 +14,7 @@ from ..matmul.schedules import PANEL, SCHEDULES, Schedule, default_schedule
 from .spec import Attention
 
 BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
-KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums hangs on it
+KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums depends on it
 IN_PLACE = 128  # keys at most whose values are read where they are, not copied into panels
 
 

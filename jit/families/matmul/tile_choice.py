@@ -1,6 +1,6 @@
 """Register tiles by measurement: on some machines another tile than the built-in one is the fastest.
 
-Which one it is hangs on how many FMAs and loads a core starts in a cycle and on the size of its caches. So a
+Which one depends on how many FMAs and loads a core starts in a cycle and on the size of its caches. So a
 machine's own products are timed once with every tile (`jit.measure.tiles`). A tile replaces the built-in
 choice where it takes at most WORTH_OF_TILES of its time in most of several turns, and no more in any: where
 others use the memory, all tiles wait for it alike. All tiles sum in the same order, so results keep their

@@ -171,7 +171,7 @@ def repaired(
     """Return the totals of a pass, computed again where they left f32's range in a lane of `mask`.
 
     `again(scale)` emits the pass with its elements times `scale` and returns its totals. Each lane keeps what
-    it has where it wants nothing else, so no lane's result hangs on another's.
+    it has where it wants nothing else, so no lane's result depends on another's.
     """
     wants, attempt = _next(f, Value("i64", "0"), accumulators, totals, mask)
     wants = f.call("i1", "llvm.expect.i1", wants, Value("i1", "false"))

@@ -1,7 +1,7 @@
 """The Nms family: non-maximum suppression of boxes that come best first.
 
-One tile: whether a box stays hangs on all before it. Each box that stays is compared with LANES later ones at
-a time; the result is the list of boxes that stay so far, so no other memory is needed.
+One tile: whether a box stays depends on all before it. Each box that stays is compared with LANES later ones
+at a time; the result is the list of boxes that stay so far, so no other memory is needed.
 """
 
 from __future__ import annotations

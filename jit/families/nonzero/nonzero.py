@@ -1,6 +1,6 @@
 """The Nonzero family: the places where a mask holds, in order.
 
-One tile: where an element goes hangs on all before it. LANES elements of the mask become the bits of a
+One tile: where an element goes depends on all before it. LANES elements of the mask become the bits of a
 number; the places of those that are set are stored side by side (`llvm.masked.compressstore`).
 """
 

@@ -230,7 +230,7 @@ def test_what_pytorch_runs_is_taken_to_mix_rows() -> None:
 
 
 def test_products_on_amx_tiles_are_an_exception(tmp_path) -> None:
-    """Their bits hang on the number of rows; `inspect` and `prove` report it of an artifact with them."""
+    """Their bits depend on the number of rows; `inspect` and `prove` report it of an artifact with them."""
     program = program_of({"it": lambda m, x: m.linear(x)}, tmp_path)
     (kernel,) = program.kernels
 
