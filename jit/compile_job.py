@@ -7,6 +7,7 @@ through the socket is their length, so that neither side ever waits for the othe
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
@@ -102,6 +103,12 @@ def _compile(job: Job) -> Answer:
     return Answer(serialise_object(made), seconds, process_time() - cpu, *measured)
 
 
+def write_payload(file: int, payload: bytes) -> None:
+    """Write all of a job or an answer. Raises OSError where the file has no room for it."""
+    if os.pwrite(file, payload, 0) < len(payload):  # a disk that is full takes a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = answer) -> None:
     """Answer jobs until the other end is closed."""
     with socket.socket(fileno=connection) as link:
@@ -112,5 +119,5 @@ def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = a
             except Exception as error:  # whatever it is, the program must hear of it
                 made = Answer(failure=f"{type(error).__name__}: {error}")
             payload = pickle.dumps(made)
-            os.pwrite(file, payload, 0)
+            write_payload(file, payload)  # without room for it this process ends, which says so
             link.sendall(len(payload).to_bytes(LENGTH_BYTES))

@@ -94,9 +94,13 @@ class TuningDatabase:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=FILE)
-            with os.fdopen(handle, "w") as file:
-                json.dump({"format": FORMAT, "schedules": found}, file, indent=0)
-            os.replace(temporary, self.path)
+            try:
+                with os.fdopen(handle, "w") as file:
+                    json.dump({"format": FORMAT, "schedules": found}, file, indent=0)
+                os.replace(temporary, self.path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
         except OSError as error:
             report_unusable(str(self.path), error)
 
@@ -110,6 +114,6 @@ class TuningDatabase:
                 is_ours = isinstance(data, dict) and data.get("format") == FORMAT
                 self._found = dict(data["schedules"]) if is_ours else {}
                 self._stamp = stamp
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self._found, self._stamp = {}, None
         return self._found

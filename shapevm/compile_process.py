@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a load imports no more than it needs: the process starts la
     from .jit.compile_job import Answer, Job, TilesJob
 
 _LOG = logging.getLogger("shapevm")
+LOOK_MS = 1000  # of a thread that waits: whether its job was forgotten
 MAX_DEATHS = 3  # without an answer in between: beyond that no process is started any more
 
 # Its priority comes first, before it imports anything; SCHED_IDLE gets what others leave, and little else.
@@ -69,9 +70,8 @@ class CompileProcess:
         with self._lock:
             if self._is_busy and self._owner is None:
                 self._receive()
-            if self._is_busy or not (self._link or self._start()):
+            if self._is_busy or not (self._link or self._start()) or not self._send(job):
                 return False
-            self._send(job)
             self._owner, self._is_busy = owner, True
             return True
 
@@ -86,16 +86,19 @@ class CompileProcess:
             return found
 
     def run(self, job: Job) -> Answer | None:
-        """Return the answer to a job, once it is there; None where it is busy or cannot be started."""
+        """Return the answer to a job, once it is there; None where it is busy, cannot be started, or is told
+        to forget the job meanwhile."""
         import select
 
         if not self.submit(self, job):
             return None
         while (found := self.answer(self)) is None:
             with self._lock:
-                link = self._link
-            if link is not None:
-                select.select([link], [], [])
+                if self._owner is not self or self._link is None:
+                    return None
+                waiting = select.poll()  # `select` takes no descriptors beyond 1023
+                waiting.register(self._link, select.POLLIN)
+            waiting.poll(LOOK_MS)
         return found
 
     def forget(self, owner: object) -> None:
@@ -147,16 +150,23 @@ class CompileProcess:
         self._link = ours
         return True
 
-    def _send(self, job: Job | TilesJob) -> None:
+    def _send(self, job: Job | TilesJob) -> bool:
+        """Hand the job over; False where its file has no room, as on a full disk."""
         import pickle
 
-        from .jit.compile_job import LENGTH_BYTES
+        from .jit.compile_job import LENGTH_BYTES, write_payload
 
         payload = pickle.dumps(job)
-        os.pwrite(self._file, payload, 0)
+        try:
+            write_payload(self._file, payload)
+        except OSError as error:
+            self._end()
+            self._died(str(error))
+            return False
         assert self._link is not None
         with suppress(OSError):  # it has died: `_receive` finds out
             self._link.send(len(payload).to_bytes(LENGTH_BYTES))
+        return True
 
     def _receive(self) -> Answer | None:
         """Return the answer if it is there; one that says so if the process has died."""

@@ -207,7 +207,8 @@ class DiskCache:
 
 
 def _lock(handle: int) -> None:
-    """Lock a file; give up after CLAIM_SECONDS, as its owner may be stopped."""
+    """Lock a file; give up after CLAIM_SECONDS, as its owner may be stopped, and where a file system has no
+    locks."""
     end, pause = time.monotonic() + CLAIM_SECONDS, 0.0005
     while time.monotonic() < end:
         try:
@@ -216,6 +217,8 @@ def _lock(handle: int) -> None:
         except BlockingIOError:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
+        except OSError:
+            return
 
 
 def _entries_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

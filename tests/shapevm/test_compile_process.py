@@ -1,16 +1,19 @@
 """The process that compiles beside a program: its priority, its answers, its end."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shapevm.jit.compile_job import Job, answer
+from shapevm.jit.compile_job import Job, answer, write_payload
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, to_json
 
@@ -105,6 +108,55 @@ def test_its_death_is_one_failed_kernel_and_many_are_enough(process, caplog):
         assert waited(lambda: process.answer("me")).failure == "the process that compiles has ended"
     assert not process.is_usable and not process.submit("me", job(9))
     assert sum("compiled by a thread" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.fixture
+def many_files():
+    """So many open files that the next ones have numbers beyond those that `select` takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096) if hard < 0 else min(4096, hard), hard))
+    files = []
+    try:
+        while not files or files[-1] < 1100:
+            files.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_program_may_have_many_open_files(process, many_files):
+    assert process.run(job(3)).record
+
+
+def test_who_waits_for_a_forgotten_job_goes_on(process):
+    assert process.run(job(3)).record
+    os.kill(process.pid, signal.SIGSTOP)  # it never answers
+    found = []
+    thread = threading.Thread(target=lambda: found.append(process.run(job(4))), daemon=True)
+    thread.start()
+    waited(lambda: process._owner)
+    process.forget(process)
+    process.close()
+    thread.join(60)
+    assert found == [None] and process.pid is None
+
+
+def test_a_full_disk_is_like_no_process(process, monkeypatch, caplog):
+    full = lambda *args, **kwargs: open("/dev/full", "r+b", buffering=0)  # noqa: E731, SIM115
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    for _ in range(compile_process.MAX_DEATHS):
+        assert not process.submit("me", job(3)) and process.pid is None
+    assert not process.is_usable and process.run(job(3)) is None
+    assert sum("No space left" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_part_of_an_answer_is_none(monkeypatch, tmp_path):
+    """A file that cannot grow takes the first bytes: `serve` ends, and the program hears of that."""
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: len(data) - 1)
+    with open(tmp_path / "payload", "wb") as file, pytest.raises(OSError, match="No space left"):
+        write_payload(file.fileno(), b"answer")
 
 
 def test_it_ends_with_its_program():

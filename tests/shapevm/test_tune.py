@@ -1,5 +1,8 @@
 """Tuning: what is measured fastest is kept, in the artifact and beside the cache, with the same bits."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -92,3 +95,30 @@ def test_a_database_forgets_what_it_does_not_know(tmp_path, artifact):
     database.put(spec, (5,), "x86-64-v4", "14x32")
     assert TuningDatabase(tmp_path / FILE).get(spec, (5,), "x86-64-v4") == "14x32"
     assert database.get(spec, None, "x86-64-v4") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000, "", "null", "[]", '{"format": "shapevm-tuning-1"}', "\0" * 9, '{"format": "other"}',
+        '{"format": "shapevm-tuning-1", "schedules": 5}',
+        '{"format": "shapevm-tuning-1", "schedules": [[[], 1]]}',
+    ],
+)  # fmt: skip
+def test_a_damaged_database_is_empty(tmp_path, artifact, text):
+    (tmp_path / FILE).write_text(text)
+    database = TuningDatabase(tmp_path / FILE)
+    spec = next(s for s in (from_json(k.spec) for k in read(artifact).kernels) if s.family == "matmul")
+    assert database.get(spec, (5,), "x86-64-v4") is None
+    database.put(spec, (5,), "x86-64-v4", "14x32")
+    assert database.get(spec, (5,), "x86-64-v4") == "14x32"
+
+
+def test_a_database_that_cannot_be_written_leaves_no_files(tmp_path, artifact, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shapevm.jit.tuning.json.dump", full)
+    spec = next(s for s in (from_json(k.spec) for k in read(artifact).kernels) if s.family == "matmul")
+    TuningDatabase(tmp_path / FILE).put(spec, (5,), "x86-64-v4", "14x32")
+    assert not list(tmp_path.iterdir())

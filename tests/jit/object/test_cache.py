@@ -1,5 +1,6 @@
 """The disk cache: what is read back is what was written, or nothing."""
 
+import errno
 import hashlib
 import os
 import signal
@@ -281,6 +282,15 @@ def test_nobody_waits_for_ever_or_where_there_can_be_no_lock(tmp_path, monkeypat
         pass
     (tmp_path / "file").touch()
     with DiskCache(tmp_path / "file" / "kernels", None).claimed("a" * 64):
+        pass
+
+
+def test_a_file_system_without_locks_lets_nobody_wait(tmp_path, monkeypatch):
+    def refuse(handle, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("shapevm.jit.object.cache.fcntl.flock", refuse)
+    with DiskCache(tmp_path / "kernels", None).claimed("a" * 64):
         pass
 
 
