@@ -75,11 +75,12 @@ def uniform(x: Value) -> Number | None:
 
 
 def name_of_constant(x: Value) -> str:
-    """Return the name of the constant that `x` is made of, "" where it is made of none."""
+    """Return the name of the first constant that `x` is made of, "" where it is made of none that has one."""
     node = x.node
-    while node is not None and node.op != "constant":
-        node = node.arg(0).node if node.args else None
-    return "" if node is None else str(node.attrs["name"])
+    if node is not None and node.op == "constant":
+        return str(node.attrs["name"])
+    names = () if node is None else (name_of_constant(arg) for arg in node.present)
+    return next((name for name in names if name), "")
 
 
 def convert_number(value: Number, dtype: str) -> Number:

@@ -325,6 +325,12 @@ def choose_qparams_per_token_asymmetric(b: Builder, x: Value, dtype: str) -> tup
     return B.cast_to(b, scale, "f64"), B.cast_to(b, zero, "i64")
 
 
+def weight_int8pack_mm(b: Builder, x: Value, weight: Value, scales: Value) -> Value:
+    """x times a transposed weight [N, K] of bytes, whose rows have a scale each."""
+    rows = dequantized(b, weight, _along(b, scales, 0, 2), None, B.dtype_of(x))
+    return b.one("linear", x, rows, None)
+
+
 def convert_element_type(b: Builder, x: Value, dtype: str) -> Value:
     """x as `dtype`."""
     return B.cast_to(b, x, dtype)
@@ -353,4 +359,5 @@ COMPOSITES: tuple[Composite, ...] = (
     _of("choose_qparams_per_token_asymmetric", choose_qparams_per_token_asymmetric),
     _of("_choose_qparams_per_token_asymmetric_impl", choose_qparams_per_token_asymmetric),
     _of("convert_element_type", convert_element_type, "no_fuse"),
+    Composite(("aten._weight_int8pack_mm.default",), weight_int8pack_mm),
 )

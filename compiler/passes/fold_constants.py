@@ -152,6 +152,23 @@ def _constant(value: Value, is_reduced: bool = False, limit: float = SMALL) -> n
     return None
 
 
+def evaluated(value: Value) -> np.ndarray | None:
+    """Return the array that `value` always is, made of constants by any operators and of any size: as
+    quantisers write weights that they have not rounded yet. None where an input or a dtype of HALF is on the
+    way."""
+    node, type = value.node, value.type
+    if node is None or not isinstance(type, TensorType) or type.dtype in HALF or node.op not in OPS:
+        return None
+    if node.op == "constant":
+        return node.attrs["array"]
+    is_known = OPS[node.op].kind in COMPUTES or node.op in (*MOVES, *LOOKED_THROUGH)
+    if not is_known:
+        return None
+    arrays = [None if arg is None else evaluated(arg) for arg in node.args]
+    is_constant = sum(array is not None for array in arrays) == len(node.present)
+    return _result(node, arrays) if is_constant else None
+
+
 def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
     """Return the node's result, None where an argument or attribute is not constant or a dtype is HALF."""
     is_reduced = is_reduced or OPS[node.op].kind == "reduce"
@@ -161,6 +178,11 @@ def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
     is_half = any(isinstance(type, TensorType) and type.dtype in HALF for type in types)
     if any(array is None for array in arrays) or (is_half and node.op not in MOVES):
         return None
+    return _result(node, arrays)
+
+
+def _result(node: Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Return the node's result by its reference, None where an attribute is a size that a call tells."""
     if any(map(symbols_of, _dims(list(node.attrs.values())))):
         return None
     with warnings.catch_warnings(), np.errstate(all="ignore"):

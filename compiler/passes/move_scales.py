@@ -29,6 +29,7 @@ from ..ops import build as B
 from ..ops.integer_conv import Image, integer_conv
 from ..ops.integer_product import as_u8, integer_product, is_short_enough
 from ..ops.quantize import repeated
+from .fold_constants import evaluated
 from .quantised_patterns import FLOATS, Quantised, quantised
 from .rewrite import Rule, rewrite
 
@@ -495,7 +496,7 @@ def _values(value: Value) -> tuple[np.ndarray, str] | None:
 
 
 def _constant(value: Value) -> np.ndarray | None:
-    """Return the array of a constant: as it is, moved, converted to f32, or one number everywhere."""
+    """Return the array of a constant: as it is, moved, converted, one number everywhere, or computed."""
     node, type = value.node, value.tensor
     if node is None or not all(isinstance(size, int) for size in type.shape):
         return None
@@ -506,7 +507,7 @@ def _constant(value: Value) -> np.ndarray | None:
         return np.full([int(size) for size in type.shape], node.attrs["value"])
     inner = _constant(node.arg(0)) if node.op in (*MOVES, "cast") else None
     if inner is None or (node.op == "cast" and type.dtype != "f32"):
-        return None
+        return evaluated(value)
     if inner is not None and node.op == "permute":
         return inner.transpose(node.attrs["axes"])
     return inner.reshape(type.shape) if node.op == "reshape" else inner.astype(np.float32)

@@ -29,6 +29,7 @@ from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
 import shapevm
 from shapevm import dynamo
+from shapevm.inspect import inspection
 from shapevm.runner import runner_path
 
 NATIVE = shapevm.Options(fallback="error")
@@ -357,6 +358,29 @@ def test_embeddings_in_the_runner(name: str, tmp_path: Path) -> None:
         ids = torch.randint(0, 50, (rows, 7))
         assert torch.equal(exe(ids), model(ids))
         same_in_runner(exe, ids, tmp_path)
+
+
+def test_weights_that_pt2e_has_not_rounded_yet(tmp_path: Path) -> None:
+    """The program rounds its own weights: that is done when compiling."""
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 6, 6)
+    layers = torch.nn.Conv2d(8, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(256, 10)
+    model = torch.nn.Sequential(*layers).eval()
+    prepared = prepare_pt2e(torch.export.export(model, (x,), dynamic_shapes=({0: ROWS},)).module(), quantizer)
+    prepared(x)
+    converted = convert_pt2e(prepared, fold_quantize=False)
+    exe = shapevm.compile(converted, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    assert weight_dtypes(exe) == {"u8 x i8"}
+    exe.save(tmp_path / "model.svm")
+    rows = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert [(row["name"], row["format"]) for row in rows] == [
+        ("0.weight", "u8 x int8"), ("3.weight", "u8 x int8")
+    ]  # fmt: skip
+    for rows in (1, 4, 9):
+        x = torch.randn(rows, 8, 6, 6)
+        torch.testing.assert_close(exe(x), converted(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])

@@ -15,6 +15,7 @@ Q = torch.ops.quantized_decomposed
 ROWS = torch.export.Dim("rows", min=0, max=64)
 SCALES, ZEROS = torch.tensor([0.1, 0.02, 0.37, 1.5]), torch.tensor([3, 0, -7, 11])
 GROUP_SCALES = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+BYTES = torch.tensor([[127, -128, 3, 0], [1, 2, 3, 4], [-5, 0, 0, 9]], dtype=torch.int8)
 GROUP_ZEROS = torch.tensor([[1, -2], [3, 0], [0, 5]], dtype=torch.int32)
 
 
@@ -40,6 +41,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], object]] = {
     "per tensor, limits in tensors": lambda x: Q.quantize_per_tensor.tensor2(
         x, torch.tensor(0.037), torch.tensor(12), torch.tensor(2), torch.tensor(200), torch.uint8
     ),
+    "product by bytes": lambda x: torch._weight_int8pack_mm(x, BYTES, GROUP_SCALES[:, 0].contiguous()),
     "per tensor, back": lambda x: Q.dequantize_per_tensor(
         (x * 20).to(torch.uint8), 0.037, 12, 0, 255, torch.uint8
     ),
