@@ -17,16 +17,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from measure import SHORT, Figure, median
 
 import shapevm
 
+if TYPE_CHECKING:  # it imports parts of shapevm, which are to be imported by what is measured
+    from measure import Figure
+
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("examples", "tests")]
 
-ROUNDS = 1 if SHORT else 3
+ROUNDS = 1 if "--short" in sys.argv else 3
 COLD, WARM = "at most 1.5x", "at most 1.1x"
 #: Of torch.compile. aot_eager: PyTorch's share of shapevm's work; inductor: PyTorch's own compiler.
 BACKENDS = ("shapevm", "aot_eager", "eager", "inductor")
@@ -123,7 +125,7 @@ def timed(name: str, contestant: str) -> dict[str, float]:
 
 def child(name: str, contestant: str, cache: Path) -> dict[str, float]:
     """Return what `timed` says in a process of its own with this kernel cache."""
-    command = [sys.executable, __file__, name, contestant]
+    command = [sys.executable, "-P", __file__, name, contestant]  # transformers imports whatever is `kernels`
     environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is not compiled by each process
     environment["PYTHONPYCACHEPREFIX"] = str(cache.parent / "bytecode")
@@ -152,6 +154,8 @@ def rounds(name: str, folder: Path) -> dict[str, list[float]]:
 
 def figures() -> list[Figure]:
     """Return all figures."""
+    from measure import Figure, median
+
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (title, _) in CASES.items():
@@ -169,6 +173,8 @@ def figures() -> list[Figure]:
 
 def first_call(name: str, folder: Path) -> Figure:
     """Return the seconds of the first call under torch.compile, the kernel cache empty, by backend."""
+    from measure import Figure
+
     shutil.rmtree(folder / "graphs", ignore_errors=True)
     times = {backend: child(name, backend, folder / "graphs")["seconds"] for backend in BACKENDS}
     text = f"{', '.join(f'{seconds:.1f}' for seconds in times.values())}"

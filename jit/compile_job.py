@@ -2,7 +2,8 @@
 register tiles measured.
 
 The process answers one job at a time. Jobs and answers lie in a file that both sides have open; what goes
-through the socket is their length, so that neither side ever waits for the other to read.
+through the socket is their length, so that neither side ever waits for the other to read. A length of 0 says
+that nobody needs the rest of a `Batch`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,9 +54,18 @@ class TilesJob:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Kernels to compile one after the other, until that is stopped or one cannot be compiled. Whoever gave
+    one after the other would wait for Python's lock after each, beside a thread that computes."""
+
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
 class Answer:
     """The record of the code, the seconds that compiling took, those of the processor in all, and the
-    nanoseconds of a launch, 0 where none was measured. `failure`: why there is no code."""
+    nanoseconds of a launch, 0 where none was measured. `failure`: why there is no code. `records`: those of
+    the jobs of a batch that were done."""
 
     record: bytes = b""
     seconds: float = 0.0
@@ -62,6 +73,7 @@ class Answer:
     exact_ns: int = 0
     generic_ns: int = 0
     failure: str = ""
+    records: tuple[bytes, ...] = ()
 
 
 @cache
@@ -113,11 +125,36 @@ def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = a
     """Answer jobs until the other end is closed."""
     with socket.socket(fileno=connection) as link:
         while length := link.recv(LENGTH_BYTES, socket.MSG_WAITALL):
+            if not int.from_bytes(length):
+                continue  # the batch was done before it was stopped
             job = pickle.loads(os.pread(file, int.from_bytes(length), 0))
-            try:
-                made = do(job)
-            except Exception as error:  # whatever it is, the program must hear of it
-                made = Answer(failure=f"{type(error).__name__}: {error}")
+            if isinstance(job, Batch):
+                made = _do_batch(job, link, do)
+            else:
+                made = _done(job, do)
             payload = pickle.dumps(made)
             write_payload(file, payload)  # without room for it this process ends, which says so
             link.sendall(len(payload).to_bytes(LENGTH_BYTES))
+
+
+def _done(job: Job | TilesJob, do: Callable[[Job | TilesJob], Answer]) -> Answer:
+    try:
+        return do(job)
+    except Exception as error:  # whatever it is, the program must hear of it
+        return Answer(failure=f"{type(error).__name__}: {error}")
+
+
+def _do_batch(batch: Batch, link: socket.socket, do: Callable[[Job | TilesJob], Answer]) -> Answer:
+    records: list[bytes] = []
+    for job in batch.jobs:
+        if _has_message(link) or (made := _done(job, do)).failure:
+            break
+        records.append(made.record)
+    return Answer(records=tuple(records))
+
+
+def _has_message(link: socket.socket) -> bool:
+    """Whether the other end has sent something, or is closed."""
+    looking = select.poll()  # `select` takes no descriptors beyond 1023
+    looking.register(link, select.POLLIN)
+    return bool(looking.poll(0))

@@ -124,20 +124,23 @@ def compile(
         from .kernel_store import open_store
 
         check_compiler()
-        from .build import build, open_source, silent, small_sizes_check
         from .early_file import early_file
         from .early_processes import started_early
         from .limits import check_strategy
-        from .opening import executable_of
         from .options import check_options
 
-        strategy, options, notify = check_strategy(strategy), check_options(options), progress or silent
+        strategy, options = check_strategy(strategy), check_options(options)
         stores = list(map(open_store, options.targets))
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
         with early_file(model, options.weights) as file:
             with started_early(stores[0], model):
+                from .build import build, open_source, silent, small_sizes_check  # beside what was started
+
+                notify = progress or silent
                 source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
                 program = build(source, stores, options, notify, is_portable)
+            from .opening import executable_of
+
             check = small_sizes_check(source, options, notify)
             return executable_of(program, strategy, stores, check, is_portable, file)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .compile_process import CompileProcess
-from .early_processes import has_early_process, n_compile_processes, process_for
+from .early_processes import has_early_process, n_compile_processes, process_for, settle_early
 
 if TYPE_CHECKING:
     from .jit.spec import KernelSpec
@@ -34,6 +34,7 @@ def compile_ahead(
     """Compile generic code of each spec, and exact code for these sizes, where there are enough kernels that
     have to be compiled. `notify(done, total)` is called by this thread, now and then. `is_portable`: see
     `KernelStore.generic`."""
+    settle_early(store)
     tasks = [task for task in _tasks(store, wanted, is_portable) if not _is_cached(store, *task)]
     n_paying = len(tasks) // MIN_KERNELS
     if has_early_process(store):

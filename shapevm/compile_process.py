@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a load imports no more than it needs: the process starts la
     import socket
     import subprocess
 
-    from .jit.compile_job import Answer, Job, TilesJob
+    from .jit.compile_job import Answer, Batch, Job, TilesJob
 
 _LOG = logging.getLogger("shapevm")
 LOOK_MS = 1000  # of a thread that waits: whether its job was forgotten
@@ -65,7 +65,7 @@ class CompileProcess:
         """The process's id, None while there is none."""
         return self._process.pid if self._process is not None else None
 
-    def submit(self, owner: object, job: Job | TilesJob) -> bool:
+    def submit(self, owner: object, job: Job | Batch | TilesJob) -> bool:
         """Give it a job; return False where it is busy with another or cannot be started."""
         with self._lock:
             if self._is_busy and self._owner is None:
@@ -88,18 +88,28 @@ class CompileProcess:
     def run(self, job: Job) -> Answer | None:
         """Return the answer to a job, once it is there; None where it is busy, cannot be started, or is told
         to forget the job meanwhile."""
+        return self.wait(self) if self.submit(self, job) else None
+
+    def wait(self, owner: object) -> Answer | None:
+        """Return the answer to the owner's job, once it is there; None where it is told to forget it."""
         import select
 
-        if not self.submit(self, job):
-            return None
-        while (found := self.answer(self)) is None:
+        while (found := self.answer(owner)) is None:
             with self._lock:
-                if self._owner is not self or self._link is None:
+                if self._owner is not owner or self._link is None:
                     return None
                 waiting = select.poll()  # `select` takes no descriptors beyond 1023
                 waiting.register(self._link, select.POLLIN)
             waiting.poll(LOOK_MS)
         return found
+
+    def stop_batch(self) -> None:
+        """Let it answer a batch when it has done the job that it is at."""
+        from .jit.compile_job import LENGTH_BYTES
+
+        with self._lock, suppress(OSError):  # it has died: `_receive` finds out
+            if self._link is not None and self._is_busy:
+                self._link.send(bytes(LENGTH_BYTES))
 
     def forget(self, owner: object) -> None:
         """Drop the owner's job: nobody will ask for its answer."""
@@ -150,7 +160,7 @@ class CompileProcess:
         self._link = ours
         return True
 
-    def _send(self, job: Job | TilesJob) -> bool:
+    def _send(self, job: Job | Batch | TilesJob) -> bool:
         """Hand the job over; False where its file has no room, as on a full disk."""
         import pickle
 

@@ -30,22 +30,33 @@ class EarlyProcess:
 
     def __init__(self, store: KernelStore, usual: Sequence[KernelSpec]) -> None:
         self._process = CompileProcess(is_background=False)
+        self._store, self._usual = store, usual
+        self._lock = threading.Lock()  # of what follows, and of giving the process something to do
         self._is_wanted = False
-        self._thread = threading.Thread(target=self._compile_usual, args=(store, usual), daemon=True)
+        self._thread = threading.Thread(target=self._compile_usual, daemon=True)
         self._thread.start()
 
-    def _compile_usual(self, store: KernelStore, usual: Sequence[KernelSpec]) -> None:
-        for spec in usual:
-            answer = None if self._is_wanted else self._process.run(store.job(spec, None, b""))
-            if answer is None:
+    def _compile_usual(self) -> None:
+        from .jit.compile_job import Batch
+
+        batch = Batch(tuple(self._store.job(spec, None, b"") for spec in self._usual))
+        with self._lock:
+            if self._is_wanted or not self._process.submit(self, batch):
                 return
-            if answer.record:
-                store.foresee(spec, answer.record)
+        answer = self._process.wait(self)
+        for spec, record in zip(self._usual, answer.records if answer is not None else (), strict=False):
+            self._store.foresee(spec, record)
+
+    def settle(self) -> None:
+        """Let the process end what it is at, and put what it has done into the cache."""
+        with self._lock:
+            self._is_wanted = True
+        self._process.stop_batch()
+        self._thread.join()
 
     def taken(self) -> CompileProcess:
         """Return the process once it has done what it is at."""
-        self._is_wanted = True
-        self._thread.join()
+        self.settle()
         return self._process
 
 
@@ -81,6 +92,12 @@ def _begin(store: KernelStore, model: Any) -> list[KernelSpec]:
 def n_compile_processes() -> int:
     """Return how many processes compile side by side, this one included."""
     return settings.compile_processes or len(os.sched_getaffinity(0))
+
+
+def settle_early(store: KernelStore) -> None:
+    """Have what was compiled early in the cache, if anything was."""
+    if (early := _STARTED.get(store)) is not None:
+        early.settle()
 
 
 def has_early_process(store: KernelStore) -> bool:

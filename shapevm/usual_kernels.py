@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .jit.families.attention.spec import Attention
+    from .jit.families.conv.usual import Layer
     from .jit.spec import KernelSpec
 
 #: What attention's modules call the number of their heads, and the width of one: PyTorch's own and those of
@@ -19,53 +20,87 @@ HEADS = ("num_heads", "num_attention_heads", "n_heads")
 WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
 MAX_HEADS, MAX_WIDTH = 1024, 1024
 #: What layers call the steps and columns of their product: PyTorch's own and those of transformers.
-STEPS, COLUMNS = ("in_features", "in_channels", "nx"), ("out_features", "out_channels", "nf")
-MAX_SIDE, MAX_PRODUCTS = 1 << 16, 16
+STEPS, COLUMNS = ("in_features", "nx"), ("out_features", "nf")
+MAX_SIDE, MAX_PRODUCTS, MAX_CONVS = 1 << 16, 20, 16
 #: Activations that are computed behind a product, and the modules that stand for them.
 ACTIVATIONS = {"gelu": {"GELU", "GELUActivation"}, "relu": {"ReLU"}}
 
 
 def usual_kernels(model: Any) -> list[KernelSpec]:
-    """Return kernels whose parts a model will need, those that take longest early; of whatever is no
-    nn.Module, what most models need."""
-    from .jit.families.conv.usual import usual_convs
+    """Return kernels that a model will need, or whose parts it will, those that take longest early; of
+    whatever is no nn.Module, what most models need."""
     from .jit.families.matmul.usual import usual_products
 
     try:
         modules = list(model.modules())
     except Exception:  # it is no module, or one of its own kind: whatever is wrong, others say so
         modules = []
-    first, *others = _products(modules) or usual_products()
-    convs = usual_convs() if any(_is_dense_conv(module, 3) for module in modules) else []
-    return [first, *_attention(modules), *convs, *others]
-
-
-def _products(modules: Sequence[Any]) -> list[KernelSpec]:
-    """Return the products of linear layers and of convolutions of one tap, with what mostly follows those."""
-    from .jit.families.matmul.usual import usual_product
-
     names = {type(module).__name__ for module in modules}
     activation = next((kind for kind, known in ACTIVATIONS.items() if known & names), "")
     is_transformer = any(name.endswith(("LayerNorm", "RMSNorm")) for name in names)
-    found: dict[KernelSpec, None] = {}
+    layers = _layers(modules)
+    found = _products(modules, layers, activation, is_transformer)
+    first, *others = found or usual_products()
+    return [first, *_attention(modules), *_convs(layers, activation), *others]
+
+
+def _layers(modules: Sequence[Any]) -> list[Layer]:
+    """Return the dense convolutions of images among modules."""
+    from .jit.families.conv.usual import Layer
+
+    found = []
     for module in modules:
-        steps, columns = (_first_int(module, sides) for sides in (STEPS, COLUMNS))
-        if not (0 < steps <= MAX_SIDE and 0 < columns <= MAX_SIDE) or len(found) >= MAX_PRODUCTS:
+        channels, columns = (_first_int(module, (name,)) for name in ("in_channels", "out_channels"))
+        known = vars(module)
+        axes = [known.get(name) for name in ("kernel_size", "stride", "padding")]
+        is_known = all(type(axis) is tuple and [*map(type, axis)] == [int, int] for axis in axes)
+        is_dense = known.get("dilation") == (1, 1) and known.get("groups") == 1
+        is_small = 0 < channels <= MAX_SIDE and 0 < columns <= MAX_SIDE
+        if is_known and is_dense and is_small and not known.get("transposed"):
+            found.append(Layer(channels, columns, *axes))
+    return found
+
+
+def _convs(layers: Sequence[Layer], activation: str) -> list[KernelSpec]:
+    """Return the convolutions that are no plain products, with what mostly follows those. One that changes
+    the size of images and widens them is a way around others, whose sums it adds."""
+    from .jit.families.conv.usual import usual_conv
+
+    found: dict[KernelSpec, None] = {}
+    for layer in layers:
+        if layer.is_product or len(found) >= MAX_CONVS:
             continue
-        for ending in _endings(module, steps, columns, activation, is_transformer):
-            found[usual_product(steps, columns, ending)] = None
+        way_around = ("shortcut",) if layer.is_shortcut else ()
+        ending = ("bias", *way_around, "relu") if activation == "relu" else ("bias",)
+        found[usual_conv(layer, ending)] = None
     return list(found)
 
 
-def _endings(
-    module: Any, steps: int, columns: int, activation: str, is_transformer: bool
-) -> list[tuple[str, ...]]:
-    """Return what may follow a product in its kernel. What narrows in a transformer is added to what went in,
-    and so is what widens in a network of convolutions."""
-    if "in_channels" in vars(module):
-        if activation != "relu" or not _is_dense_conv(module, 1):
-            return []
-        return [("bias", "residual", "relu") if columns > steps else ("bias", "relu")]
+def _products(
+    modules: Sequence[Any], layers: Sequence[Layer], activation: str, is_transformer: bool
+) -> list[KernelSpec]:
+    """Return the products of linear layers and of convolutions of one tap, with what mostly follows those."""
+    from .jit.families.matmul.usual import usual_product
+
+    found: dict[KernelSpec, None] = {}
+    shortcuts = {layer.columns for layer in layers if layer.is_shortcut}
+    for module in modules:
+        steps, columns = (_first_int(module, sides) for sides in (STEPS, COLUMNS))
+        if 0 < steps <= MAX_SIDE and 0 < columns <= MAX_SIDE:
+            after = _endings(steps, columns, activation, is_transformer)
+            found |= {usual_product(steps, columns, ending): None for ending in after}
+    for layer in layers:
+        if activation == "relu" and layer.is_product:
+            is_wide = layer.columns > layer.channels
+            endings: list[tuple[str, ...]] = [("bias", *(("residual",) if is_wide else ()), "relu")]
+            endings += [()] if is_wide and layer.columns in shortcuts else []
+            found |= {usual_product(layer.channels, layer.columns, ending): None for ending in endings}
+    return list(found)[:MAX_PRODUCTS]
+
+
+def _endings(steps: int, columns: int, activation: str, is_transformer: bool) -> list[tuple[str, ...]]:
+    """Return what may follow a product in its kernel: what narrows in a transformer is added to what went
+    in."""
     if not is_transformer:
         return [("bias",)]
     if columns > steps:
@@ -88,9 +123,3 @@ def _first_int(module: Any, names: Sequence[str]) -> int:
     """Return the first attribute of these names that is an int, 0 without one. Properties are not computed:
     they may do anything."""
     return next((value for name in names if type(value := vars(module).get(name)) is int), 0)
-
-
-def _is_dense_conv(module: Any, taps: int) -> bool:
-    """Whether a module is a convolution of `taps` x `taps` taps at stride 1, dense, in one group."""
-    wanted = {"kernel_size": (taps, taps), "stride": (1, 1), "dilation": (1, 1), "groups": 1}
-    return all(vars(module).get(name) == value for name, value in wanted.items())

@@ -1,17 +1,20 @@
 """Processes that are started before it is known what a model needs: once a cache, and they end."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from shapevm.jit.compile_job import Batch
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.families.attention.usual import usual_attention
 from shapevm.jit.families.matmul.usual import usual_product, usual_products
 from shapevm.jit.object.cache import DiskCache
 from shapevm.jit.spec import to_json
 from shapevm.jit.store import KernelStore
+from shapevm.vm.objects import serialise_object
 
 import shapevm
 from shapevm.compile_ahead import compile_ahead
@@ -27,14 +30,14 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]
     """What processes are given, all of which must have ended, with a cache that is new."""
     found: list[Any] = []
     made: list[CompileProcess] = []
-    run = CompileProcess.run
+    submit = CompileProcess.submit
 
-    def noted(self: CompileProcess, job: Any) -> Any:
+    def noted(self: CompileProcess, owner: object, job: Any) -> Any:
         made.append(self)
-        found.append(job)
-        return run(self, job)
+        found.extend(job.jobs if isinstance(job, Batch) else [job])
+        return submit(self, owner, job)
 
-    monkeypatch.setattr(CompileProcess, "run", noted)
+    monkeypatch.setattr(CompileProcess, "submit", noted)
     with shapevm.settings.scope(cache=True, cache_dir=str(tmp_path), compile_processes=2):
         yield found
     assert all(process.pid is None for process in made)
@@ -83,7 +86,8 @@ def test_a_model_of_another_kind_gets_what_is_missing(jobs: list[Any]) -> None:
     compiled(torch.nn.Linear(24, 8))
     jobs.clear()
     compiled(Attending())
-    assert specs(jobs) == [to_json(usual_attention(3, 8, False))]
+    wanted = [usual_attention(3, 8, False), usual_product(24, 24, ("bias",))]
+    assert specs(jobs) == [to_json(spec) for spec in wanted]
     jobs.clear()
     compiled(Attending())
     assert not jobs
@@ -125,3 +129,20 @@ def test_it_takes_its_share_of_few_kernels(jobs: list[Any], tmp_path: Path) -> N
     compile_ahead(store, {spec: [] for spec in specs})
     assert not has_early_process(store)
     assert all(store.generic(spec)[0].code == compile_kernel(spec, None).code for spec in specs)
+
+
+def test_what_is_taken_early_is_stopped(tmp_path: Path) -> None:
+    store = KernelStore(DiskCache(tmp_path, None))
+    foreseen = [usual_product(24, 8 * n, ("bias",) * n) for n in range(1, 40)]
+    early = EarlyProcess(store, foreseen)
+    while early._process.pid is None:
+        time.sleep(0.001)
+    process = early.taken()
+    done = [spec for spec in foreseen if store.cached(spec, None) is not None]
+    assert len(done) < len(foreseen) and done == foreseen[: len(done)]
+    compile_job = store.job(foreseen[-1], None, b"")
+    answer = process.run(compile_job)  # it answers what it is asked next
+    assert answer is not None and answer.record == serialise_object(compile_kernel(foreseen[-1], None))
+    process.close()
+    unused = EarlyProcess(store, [])
+    unused.taken().close()

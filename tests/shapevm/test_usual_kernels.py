@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 from shapevm.jit.families.attention.usual import usual_attention
-from shapevm.jit.families.conv.usual import usual_convs
+from shapevm.jit.families.conv.usual import Layer, usual_conv
 from shapevm.jit.families.matmul.usual import usual_product, usual_products
 from shapevm.jit.spec import KernelSpec
 
 from shapevm.build import exact_dims, lower, open_source
 from shapevm.options import Options
-from shapevm.usual_kernels import MAX_PRODUCTS, usual_kernels
+from shapevm.usual_kernels import MAX_CONVS, MAX_PRODUCTS, usual_kernels
 
 DEEP, *OTHERS = usual_products()
 
@@ -38,7 +38,11 @@ CASES: list[tuple[Any, list[KernelSpec]]] = [
     (torch.nn.Conv2d(3, 4, 1), []),
     (torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.ReLU6()), []),
     (torch.nn.Conv2d(8, 8, 3, groups=8), []),
-    (torch.nn.Conv2d(3, 4, 3), list(usual_convs())),
+    (torch.nn.Conv2d(8, 8, 3, dilation=2), []),
+    (torch.nn.ConvTranspose2d(8, 8, 3), []),
+    (torch.nn.Conv1d(8, 8, 3), []),
+    (torch.nn.Conv2d(8, 8, 3, padding="same"), []),
+    (torch.nn.Conv2d(3, 4, 3), [usual_conv(Layer(3, 4, (3, 3), (1, 1), (0, 0)), ("bias",))]),
     (Heads(num_attention_heads=12, attention_head_size=32), [usual_attention(12, 32, False)]),
     (Heads(n_heads=8, key_value_proj_dim=64, is_causal=True), [usual_attention(8, 64, True)]),
     (Heads(num_heads=4), []),
@@ -52,7 +56,7 @@ CASES: list[tuple[Any, list[KernelSpec]]] = [
 
 Product = tuple[int, int, tuple[str, ...]]
 LAYERS = torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 8), torch.nn.Linear(8, 8)
-CONVS = torch.nn.Conv2d(8, 32, 1), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 1), torch.nn.Conv2d(8, 8, 1, 2)
+CONVS = torch.nn.Conv2d(8, 32, 1), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 1)
 PRODUCTS: list[tuple[torch.nn.Module, list[Product]]] = [
     (torch.nn.Linear(3, 4), [(3, 4, ("bias",))]),
     (
@@ -66,7 +70,7 @@ PRODUCTS: list[tuple[torch.nn.Module, list[Product]]] = [
     ),
     (
         torch.nn.Sequential(*CONVS, torch.nn.Linear(8, 3)),
-        [(8, 32, ("bias", "residual", "relu")), (32, 8, ("bias", "relu")), (8, 3, ("bias",))],
+        [(8, 3, ("bias",)), (8, 32, ("bias", "residual", "relu")), (32, 8, ("bias", "relu"))],
     ),
     (Heads(in_features=8, out_features=1 << 20), []),
 ]
@@ -116,3 +120,41 @@ def test_the_first_attention_counts() -> None:
     layers = [torch.nn.Linear(3, 3), *(torch.nn.MultiheadAttention(8 * n, n) for n in (2, 3))]
     first, *others = (usual_product(n, n, ("bias",)) for n in (3, 16, 24))
     assert usual_kernels(torch.nn.Sequential(*layers)) == [first, usual_attention(2, 8, False), *others]
+
+
+def normed(channels: int, columns: int, taps: int, stride: int = 1) -> torch.nn.Sequential:
+    """A convolution with a batch norm, which goes into its weight, no two with the same numbers."""
+    norm = torch.nn.BatchNorm2d(columns)
+    torch.nn.init.normal_(norm.bias)
+    return torch.nn.Sequential(torch.nn.Conv2d(channels, columns, taps, stride, taps // 2, bias=False), norm)
+
+
+class Bottleneck(torch.nn.Module):
+    """A block of a network of convolutions that halves the images' sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.nn.ModuleList([normed(3, 32, 7, 2)])
+        self.inner = torch.nn.ModuleList([normed(32, 16, 1), normed(16, 16, 3), normed(16, 16, 3, 2)])
+        self.wide, self.around, self.after = normed(16, 64, 1), normed(32, 64, 1, 2), normed(64, 32, 1)
+        self.relu = torch.nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = y = self.relu(self.before[0](x))
+        for layer in self.inner:
+            y = self.relu(layer(y))
+        return self.relu(self.after(self.relu(self.wide(y) + self.around(x))))
+
+
+def test_usual_convolutions_are_those_that_models_are_lowered_to() -> None:
+    batch, part = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("part", min=2, max=10)
+    sizes = {"x": {0: batch, 2: 32 * part, 3: 32 * part}}
+    model = Bottleneck().eval()
+    found = exact_dims([lower(open_source(model, (torch.ones(2, 3, 96, 96),), {}, sizes), Options())], ())
+    *inner, _, _ = found  # the last product leaves its ending to what changes the layout of the results
+    assert len(inner) == 6 and set(inner) < set(usual_kernels(model))
+
+
+def test_many_convolutions_are_not_all_taken() -> None:
+    layers = [torch.nn.Conv2d(3, n + 1, 3) for n in range(MAX_CONVS + 3)]
+    assert len(usual_kernels(torch.nn.Sequential(*layers))) == MAX_CONVS + 2

@@ -9,7 +9,7 @@ runs over taps and channels as everywhere, so the bits are those of any other wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -38,7 +38,7 @@ STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves
 MAX_CHANNELS, MAX_STEPS = 4, 512  # of k; more channels fill vectors of their own
 
 
-def is_fit(channels: object, attrs: dict[str, tuple[int, ...]], groups: int) -> bool:
+def is_fit(channels: object, attrs: Mapping[str, tuple[int, ...]], groups: int) -> bool:
     """Return True for the window (its fields by name) of a conv that may read planes."""
     kernel, stride, dilation = attrs["kernel"], attrs["stride"], attrs["dilation"]
     is_plain = len(kernel) <= AXES and set(attrs["expansion"]) == {1} and min(dilation) > 0 and groups == 1

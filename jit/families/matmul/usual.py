@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...spec import Buffer, Dim, Index, Instr
+from ...spec import Body, Buffer, Dim, Index, Instr
 from .schedules import PANEL
 from .spec import Matmul, MatrixProduct
 from .sums import CHAIN
@@ -20,23 +20,45 @@ def usual_products() -> list[Matmul[Dim]]:
 
 
 def usual_product(depth: int, columns: int, ending: Sequence[str] = ()) -> Matmul[Dim]:
-    """Return the product of any number of rows with a constant weight, as it is lowered. `ending`: what
-    follows in the same kernel, of "bias", "residual", "gelu" and "relu"."""
-    rows, zero = Dim(0), [Instr[Dim]("const", "f32", value=0.0)] if "relu" in ending else []
-    buffers = [Buffer("f32", (rows, depth)), Buffer("f32", (-(-columns // PANEL), depth, PANEL))]
-    body: list[Instr[Dim]] = [*zero, Instr("acc", "f32")]
+    """Return the product of any number of rows with a constant weight, as it is lowered. `ending`: see
+    `with_ending`."""
+    rows = Dim(0)
+    operands = Buffer("f32", (rows, depth)), Buffer("f32", (-(-columns // PANEL), depth, PANEL))
+    buffers, epilogue = with_ending(operands, rows, columns, ending)
+    given = ((), rows, columns, depth, 0, (_ROWS, _STEPS), 1, (), "panels", epilogue)
+    return Matmul(1, buffers, MatrixProduct(*given, chain=CHAIN))
+
+
+def with_ending(
+    operands: Sequence[Buffer[Dim]], rows: Dim, columns: int, ending: Sequence[str]
+) -> tuple[tuple[Buffer[Dim], ...], Body[Dim]]:
+    """Return the buffers of a product and its epilogue. `ending`: what it does with the sums, of "bias",
+    "residual", "shortcut" (a residual, the sums of another product, comes without its bias, which is the last
+    buffer but one), "gelu" and "relu"."""
+    buffers = list(operands)
+    body: list[Instr[Dim]] = [Instr("const", "f32", value=0.0)] if "relu" in ending else []
+
+    def loaded(place: tuple[Index[Dim], ...], shape: tuple[Dim | int, ...]) -> int:
+        buffers.append(Buffer("f32", shape))
+        body.append(Instr("load", "f32", buffer=len(buffers) - 1, index=place))
+        return len(body) - 1
+
+    def combined(op: str, *args: int) -> int:
+        body.append(Instr(op, "f32", args))
+        return len(body) - 1
+
+    row, bias = ((_ROWS, _COLUMNS), (rows, columns)), ((_COLUMNS,), (columns,))
+    first = combined("add", loaded(*row), loaded(*bias)) if "shortcut" in ending else None
+    body.append(Instr("acc", "f32"))
+    last = len(body) - 1
     for step in ending:
-        last = len(body) - 1
         if step == "gelu":
-            body.append(Instr("gelu_erf", "f32", (last,)))
+            last = combined("gelu_erf", last)
         elif step == "relu":
-            body.append(Instr("maximum", "f32", (0, last)))
+            last = combined("maximum", 0, last)
+        elif step == "shortcut" and first is not None:
+            last = combined("add", first, last)
         else:
-            place = (_COLUMNS,) if step == "bias" else (_ROWS, _COLUMNS)
-            body.append(Instr("load", "f32", buffer=len(buffers), index=place))
-            body.append(Instr("add", "f32", (last, last + 1)))
-            buffers.append(Buffer("f32", (columns,) if step == "bias" else (rows, columns)))
-    body.append(Instr("store", "f32", (len(body) - 1,), buffer=len(buffers), index=(_ROWS, _COLUMNS)))
-    buffers.append(Buffer("f32", (rows, columns), True))
-    given = ((), rows, columns, depth, 0, (_ROWS, _STEPS), 1, (), "panels", tuple(body))
-    return Matmul(1, tuple(buffers), MatrixProduct(*given, chain=CHAIN))
+            last = combined("add", last, loaded(*(bias if step == "bias" else row)))
+    body.append(Instr("store", "f32", (last,), buffer=len(buffers), index=(_ROWS, _COLUMNS)))
+    return (*buffers, Buffer("f32", (rows, columns), True)), tuple(body)
