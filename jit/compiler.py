@@ -33,7 +33,8 @@ def _generate(
 ) -> tuple[Function, Generated]:
     row = find_target(target)
     is_patched = is_patched and dims is None and row.triple.startswith(PATCHED)
-    f = Function(ENTRY, PARAMS, row.n_vector_registers * row.vector_bytes, row.extension, row.dot, row.pairs)
+    registers = row.n_vector_registers * row.vector_bytes
+    f = Function(ENTRY, PARAMS, registers, row.extension, row.dot, row.pairs, row.quad_cost)
     f.pool = Pool(is_patched)
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec.numbered() if dims is None else spec, sizes, schedule)

@@ -25,13 +25,14 @@ _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 
 class Machine(NamedTuple):
-    """What generators know of a target: the bytes of all its vector registers together, its extension, and
-    the features that multiply bytes and bf16 (see `Target`)."""
+    """What generators know of a target: the bytes of all its vector registers together, its extension,
+    the features that multiply bytes and bf16, and `quad_cost` (see `Target`)."""
 
     register_bytes: int
     extension: str
     dot: str
     pairs: str
+    quad_cost: int
 
 
 class Function(ControlFlow):
@@ -39,8 +40,8 @@ class Function(ControlFlow):
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `extension`, `dot`, `pairs`: of the target (see `Target`). `variants`: the names of a
-    family's ways to compute that the kernel has code of (see `takes`).
+    registers together. `extension`, `dot`, `pairs`, `quad_cost`: of the target (see `Target`). `variants`:
+    the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class Function(ControlFlow):
         extension: str = "",
         dot: str = "",
         pairs: str = "",
+        quad_cost: int = 0,
     ) -> None:
         super().__init__()
         self.name = name
-        self.machine = Machine(register_bytes, extension, dot, pairs)
+        self.machine = Machine(register_bytes, extension, dot, pairs, quad_cost)
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
@@ -80,6 +82,11 @@ class Function(ControlFlow):
     def pairs(self) -> str:
         """The feature by which the target multiplies bf16, "" for none (see `Target`)."""
         return self.machine.pairs
+
+    @property
+    def quad_cost(self) -> int:
+        """For how many products of i16 one of bytes takes the time, 0: unknown (see `Target`)."""
+        return self.machine.quad_cost
 
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""

@@ -23,7 +23,7 @@ X86_BF16 = (*X86_VNNI, "avx512bf16")
 X86_AMX = (*X86_BF16, "amx-tile", "amx-bf16", "amx-int8")
 ARM_DOT = ("neon", "dotprod")
 ARM_I8MM = (*ARM_DOT, "i8mm")
-VNNI_FEATURES = "-prefer-256-bit,+avx512vnni"
+VNNI_FEATURES = "-prefer-256-bit,+avx512vnni,+fast-dpwssd"
 BF16_FEATURES = f"{VNNI_FEATURES},+avx512bf16"
 AMX_FEATURES = f"{BF16_FEATURES},+amx-tile,+amx-bf16,+amx-int8"
 
@@ -35,7 +35,9 @@ class Target:
     `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
     `extension`: what it adds to its `base`, whose code is as good for kernels that make no use of that: "amx"
     (tiles), "dot" (products of bytes), "pairs" (of bf16). `dot`: the feature that multiplies bytes, a key of
-    `byte_dots.DOTS`; `pairs`: the one that multiplies bf16, a key of `pair_dots.DOTS`.
+    `byte_dots.DOTS`; `pairs`: the one that multiplies bf16, a key of `pair_dots.DOTS`. `quad_cost`: for how
+    many products of two i16 a product of four bytes takes the time, at least; 0: it was not measured, or
+    tiles multiply bytes.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Target:
     extension: str = ""
     dot: str = ""
     pairs: str = ""
+    quad_cost: int = 0
 
     @property
     def attributes(self) -> str:
@@ -65,7 +68,8 @@ class Target:
         )
 
 
-# Best first. "-prefer-256-bit": LLVM's x86-64-v4 avoids 512-bit registers unless told so.
+# Best first. "-prefer-256-bit": LLVM's x86-64-v4 avoids 512-bit registers unless told so. "+fast-dpwssd":
+# else it takes products of i16 and their sums apart.
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -94,6 +98,7 @@ TARGETS: dict[str, Target] = {
             "pairs",
             "avx512vnni",
             "avx512bf16",
+            1,
         ),
         Target(
             "x86-64-v4-vnni",
@@ -106,8 +111,9 @@ TARGETS: dict[str, Target] = {
             "x86-64-v4",
             "dot",
             "avx512vnni",
+            quad_cost=1,
         ),
-        Target("x86-64-v4", X86_LINUX, "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32),
+        Target("x86-64-v4", X86_LINUX, "x86-64-v4", "-prefer-256-bit", X86_V4, 64, 32, quad_cost=2),
         Target(
             "x86-64-v3-vnni",
             X86_LINUX,
@@ -120,7 +126,7 @@ TARGETS: dict[str, Target] = {
             "dot",
             "avxvnni",
         ),
-        Target("x86-64-v3", X86_LINUX, "x86-64-v3", "", X86_V3, 32, 16),
+        Target("x86-64-v3", X86_LINUX, "x86-64-v3", "", X86_V3, 32, 16, quad_cost=2),
         Target(
             "aarch64-i8mm",
             ARM_LINUX,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from click.testing import CliRunner
 from shapevm.jit.families.conv.spec import Conv
 from shapevm.jit.families.matmul.spec import ProductSpec
+from shapevm.jit.llvm.target import find_target, host_target
 from shapevm.jit.spec_reader import from_json
 
 import shapevm
@@ -199,6 +201,45 @@ def test_a_residual_is_one_multiply_add_more(has_third: bool) -> None:
     held = [buffer.dtype for spec in products(exe)[:-1] for buffer in spec.buffers if buffer.is_output]
     assert set(held) == {"u8"}  # no sums are in memory
     assert share(exe(x), model(x)) < 0.03
+
+
+def test_images_that_go_by_winograd_have_the_bits_of_generic_code(tmp_path: Path) -> None:
+    """3 x 3 taps of 64 channels: of bytes from 0 on, of others, with a residual; in the runner as well."""
+    torch.manual_seed(0)
+    first, second, third = (torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(3))
+
+    class Block(torch.nn.Module):
+        """Three convolutions, the second of which sees negative numbers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = first, second, third
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Convolve images [n, 64, 30, 29]."""
+            y = self.second(torch.tanh(self.first(x)))
+            return self.third(torch.relu(y)) + x
+
+    model, x = Block().eval(), torch.randn(2, 64, 30, 29)
+    options = shapevm.Options(weights="int8", calibrate=[(x,)])
+    exe = shapevm.compile(model, (x,), strategy="jit", options=options)
+    y = exe(x)
+    assert share(y, model(x)) < 0.03
+    before = shapevm.get_threads()
+    try:
+        for threads in (1, 2, 3):
+            shapevm.set_threads(threads)
+            assert torch.equal(y, exe.using("generic")(x)) and torch.equal(y, exe(x))
+    finally:
+        shapevm.set_threads(before)
+    exe.save(tmp_path / "model.svm")
+    is_used = find_target(host_target()).quad_cost > 0
+    assert ("winograd-bytes" in inspect_text(tmp_path / "model.svm")) is is_used
+    np.save(tmp_path / "x.npy", x.numpy())
+    (given,) = exe.inputs
+    command = [shapevm.runner_path(), "model.svm", "--input", f"{given.name}=x.npy", "--output", "y.npy"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), y.numpy())
 
 
 def test_smoothing_leaves_steps_for_small_channels() -> None:

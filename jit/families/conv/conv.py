@@ -25,7 +25,7 @@ from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, 
 from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.schedules import SCHEDULES, Schedule
-from . import by_taps, depthwise, padded, planes, winograd
+from . import by_taps, depthwise, padded, planes, winograd, winograd_bytes
 from .depthwise import is_depthwise
 from .indirection import Indirection, fits_indirection
 from .patches import Patches
@@ -57,7 +57,11 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Conv as a product of its patches and the weights."""
+    """Emit the kernel of a Conv as a product of its patches and the weights, or at points if that is sooner
+    done."""
+    if winograd_bytes.fits(f, spec, sizes):
+        check_operands(spec)
+        return winograd_bytes.emit(f, spec, sizes, schedule)
     m = resolve(spec.product.m, sizes)
     name = schedule or choose_schedule(f, spec, m)
     check_schedule("conv", name, fitting_schedules(may_use_tiles(f, spec, m)))

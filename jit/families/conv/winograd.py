@@ -24,6 +24,7 @@ import numpy as np
 
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
+from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
 from ...loops.bodies import LANES, splat
@@ -271,6 +272,12 @@ class Tiles(NamedTuple):
     down: Int
     along: Int
 
+    def place(self, f: Function, tile: Int) -> tuple[Int, Int, Int]:
+        """Return (image, first row, first column) of a tile's outputs."""
+        line = f.udiv(tile, self.along)
+        row, column = f.urem(line, self.down), f.urem(tile, self.along)
+        return f.udiv(line, self.down), f.mul(row, TILE), f.mul(column, TILE)
+
 
 @dataclass(frozen=True)
 class AtPoints:
@@ -343,22 +350,10 @@ class AtPoints:
         first, end = (f.udiv(f.mul(self.tiles.total, at), count) for at in (block, f.add(block, 1)))
         return first, f.sub(end, first)
 
-    def _place(self, tile: Int) -> tuple[Int, Int, Int]:
-        """Return (image, first row, first column) of a tile's outputs."""
-        f = self.f
-        line = f.udiv(tile, self.tiles.along)
-        row, column = f.urem(line, self.tiles.down), f.urem(tile, self.tiles.along)
-        return f.udiv(line, self.tiles.down), f.mul(row, TILE), f.mul(column, TILE)
-
     def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
         """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
-        f = self.f
-        image, y, x = self._place(tile)
-        shape = (*self.geometry.extent, self.plan.channels)
-        pixels = f.mul(shape[0], f.mul(*shape[1:]))
-        start = f.at(self.emission.bodies.addresses[self.spec.product.a], "float", f.mul(image, pixels))
-        corner = (f.sub(at, low) for at, low in zip((y, x), self.spec.window.low, strict=True))
-        return start, [f.i64(v) for v in (*corner, *shape)], (image, y, x)
+        place = self.tiles.place(self.f, tile)
+        return *window_of(self.emission, self.geometry, self.plan.channels, place), place
 
     def _to_points(self, first: Int, rows: Int) -> None:
         """Emit the transform of a block of tiles to their points."""
@@ -443,7 +438,7 @@ class AtPoints:
     def _to_outputs(self, tile: Int, sums: Value, b: Value, n0: Int, columns: Int | None) -> None:
         """Emit the outputs of one tile and their epilogue."""
         f, plan, scratch, width = self.f, self.plan, self.scratch, self.plan.width
-        start, shape, (image, y, x) = self._source(tile)
+        start, shape, place = self._source(tile)
         outputs = (scratch.outputs, f.i64(width), f.i64(width if columns is None else columns))
         given = (sums, f.i64(plan.point_sums), scratch.passed, *outputs, scratch.flag)
         f.call_part("winograd_to_outputs", define_to_outputs, *given)
@@ -451,10 +446,33 @@ class AtPoints:
         with f.when(f.op("i1", f"icmp ne i64 {flag.name}, 0")):
             again = (start, *shape, b, f.i64(plan.panel), *outputs)
             f.call_part("winograd_by_taps", define_by_taps, *again)
-        height, across = self.geometry.out
-        count = f.minimum(TILE, f.sub(across, x))
-        with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
-            first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
-            at = f.at(scratch.outputs, "float", f.mul(line.index, TILE * width))
-            *batch, m0 = self.geometry.loops_at(f, first)
-            self.emission.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
+        emit_outputs(self.emission, self.geometry, place, scratch.outputs, n0, columns)
+
+
+def window_of(
+    emission: Emission, geometry: Geometry, channels: int, place: tuple[Int, Int, Int]
+) -> tuple[Value, list[Value]]:
+    """Return (the image, where the window of the tile at `place` begins and the image's sizes)."""
+    f, spec = emission.f, emission.problem.spec
+    image, *corner = place
+    shape = (*geometry.extent, channels)
+    element = DTYPES[spec.buffers[spec.product.a].dtype].memory
+    pixels = f.mul(shape[0], f.mul(*shape[1:]))
+    start = f.at(emission.bodies.addresses[spec.product.a], element, f.mul(image, pixels))
+    first = (f.sub(at, low) for at, low in zip(corner, geometry.window.low, strict=True))
+    return start, [f.i64(v) for v in (*first, *shape)]
+
+
+def emit_outputs(
+    emission: Emission, geometry: Geometry, place: tuple[Int, Int, Int], outputs: Value, n0: Int,
+    columns: Int | None,
+) -> None:  # fmt: skip
+    """Emit the epilogue of the outputs of the tile at `place`, those that are in the image."""
+    f, width = emission.f, emission.problem.width
+    (image, y, x), (height, across) = place, geometry.out
+    count = f.minimum(TILE, f.sub(across, x))
+    with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
+        first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
+        at = f.at(outputs, "float", f.mul(line.index, TILE * width))
+        *batch, m0 = geometry.loops_at(f, first)
+        emission.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)

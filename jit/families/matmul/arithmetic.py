@@ -17,13 +17,14 @@ from ...llvm.prefetch import LINE_BYTES
 from ...llvm.vector import Vec, fma
 from ...loops.bodies import LANES, splat
 from . import pair_dots
-from .byte_dots import BYTES, INTEGERS, dot
+from .byte_dots import BYTES, INTEGERS, SHORTS, dot, dot_of_shorts
 
 VECTOR = vector("float", LANES)
 QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
 PLANES = 3  # rows of digits that stand for a row of f32
 DIGITS = "i8u8"  # the same of i8 of A and u8 of B
 PAIRS = "bf16bf16"  # two bf16 of A times two of B, added to an f32
+SHORT_PAIRS = "i16i16"  # two i16 of A times two of B, added to an i32
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,19 @@ class Quads(Pairs):
 
 
 @dataclass(frozen=True)
+class ShortPairs(Quads):
+    """i16 times i16, two products a lane and step, in i32 modulo 2^32.
+
+    B lies in rows of [K / 2, columns, 2]; `byte_dots` has the instructions.
+    """
+
+    def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
+        """See Arithmetic."""
+        total = _cast(g, sums, INTEGERS)
+        return _cast(g, dot_of_shorts(g, total, _cast(g, left, SHORTS), _cast(g, right, SHORTS)), VECTOR)
+
+
+@dataclass(frozen=True)
 class Digits(Quads):
     """i8 times u8, four products a lane and step, in i32: PLANES rows of digits stand for a row of A. Behind
     the steps of each lies what its sums begin with, an i32 (see `digits`)."""
@@ -206,7 +220,12 @@ def arithmetic_of(dtype: str) -> Arithmetic:
     return _OF_BOTH.get(dtype, Arithmetic)(dtype)
 
 
-_OF_BOTH: dict[str, type[Arithmetic]] = {QUADS: Quads, PAIRS: Pairs, DIGITS: Digits}
+_OF_BOTH: dict[str, type[Arithmetic]] = {
+    QUADS: Quads,
+    PAIRS: Pairs,
+    SHORT_PAIRS: ShortPairs,
+    DIGITS: Digits,
+}
 
 
 def _cast(g: Function, x: Value, type: str) -> Value:

@@ -12,6 +12,7 @@ from ...llvm.dtypes import vector
 from ...llvm.function import Function, Value
 from ...loops.bodies import LANES
 
+WHOLE = "avx512vnni"  # the feature that multiplies all lanes at once
 INTEGERS = vector("i32", LANES)
 BYTES = vector("i8", 4 * LANES)
 SHORTS = vector("i16", 2 * LANES)
@@ -38,6 +39,14 @@ def dot(f: Function, sums: Value, left: Value, right: Value) -> Value:
         operands = [_piece(f, x, at, row.lanes) for x in (sums, left, right)]
         pieces.append(row.emit(f, *operands))
     return _joined(f, pieces)
+
+
+def dot_of_shorts(f: Function, sums: Value, left: Value, right: Value) -> Value:
+    """Return `sums`, LANES of i32, plus the products of the pairs of i16 of `left` and `right`."""
+    if f.dot == WHOLE:
+        return f.call(INTEGERS, f"llvm.x86.avx512.vpdpwssd.{32 * LANES}", sums, left, right)
+    pair = _pairwise(f, left, right)
+    return f.op(INTEGERS, f"add {INTEGERS} {sums.name}, {pair.name}")
 
 
 def _x86(name: str) -> Emit:
@@ -123,7 +132,7 @@ def _joined(f: Function, pieces: list[Value]) -> Value:
 
 #: By the feature of the target (`Target.dot`), "" for targets without one.
 DOTS: dict[str, ByteDot] = {
-    "avx512vnni": ByteDot(16, _x86("512")),
+    WHOLE: ByteDot(16, _x86("512")),
     "avxvnni": ByteDot(8, _x86("256")),
     "i8mm": ByteDot(4, _usdot),
     "dotprod": ByteDot(4, _sdot),

@@ -241,6 +241,18 @@ class RowTiles:
         kernels = MicroKernels(self.f, "rows", self.steps.in_blocks(strides), self.used_vectors(columns))
         self._for_last(columns)._each(kernels, a, b, rows, sums, None, finish)
 
+    def from_cache(self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value) -> None:
+        """Leave the products of `rows` rows with whole rows of B, which are in the caches, in `sums`."""
+        f = self.f
+        ahead = kernels.unread(f, b, f.mul(NEAR, kernels.strides.ldb))
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, kernels.strides.lda))
+            place = f.at(sums, "float", f.mul(begin, self.width))
+            self._call(kernels, count, left, b, place, lambda _: ahead, 0, near=self.is_tall)
+
+        each_tile(f, rows, self.most, row_tile)
+
     def in_place(self, strides: Strides, a: Value, b: Value, rows: Int, sums: Value, finish: Finish) -> None:
         """The same for at most `most` rows and B in place."""
         kernels = MicroKernels(self.f, "in_place", self.steps.in_blocks(strides), self.vectors)

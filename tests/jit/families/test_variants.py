@@ -16,7 +16,7 @@ from shapevm.vm.objects import parse_object, serialise_object
 
 from .. import nests
 from .attention.test_attention import attention
-from .conv import test_conv, test_depthwise, test_planes, test_winograd
+from .conv import test_conv, test_depthwise, test_planes, test_winograd, test_winograd_bytes
 from .conv.test_quads import of_bytes
 from .matmul import test_pairs, test_quads
 from .matmul.test_grouped import product
@@ -81,6 +81,7 @@ CASES: dict[str, Case] = {
     "3x3 side by side, AMX": (SIDE_BY_SIDE, (2, 9, 9, 126), AMX, "patches amx"),
     "3x3 of bytes": (of_bytes("3x3"), (2, 9, 9, 126), VNNI, "indirection panels"),
     "3x3 of bytes, AMX": (of_bytes("many channels"), (2, 4, 4, 32), AMX, "patches amx-bytes"),
+    "winograd of bytes": (test_winograd_bytes.conv(test_winograd_bytes.CASES[0]), (), VNNI, "winograd-bytes"),
     "winograd": (test_winograd.static(1, 28), (), V4, "winograd"),
     "winograd, small images": (test_winograd.static(1, 4), (), V4, "indirection panels"),
     "winograd, a small image of many channels": (

@@ -1,0 +1,163 @@
+"""The transforms of Winograd's convolution of bytes (`winograd_bytes`), in integers.
+
+4 outputs x 6 pixels under 3 taps are 4 of the coefficients of a product of polynomials; the points at which
+it is taken are 0, 1, -1, 2, -1/2 and infinity. Two of them at most are the same modulo 2, so that outputs
+are divided by no more than 2 along an axis, and 15, which has an inverse modulo 2^32: from sums modulo 2^32,
+the outputs are exact below 2^29. Pixels of 0 to 255 have points of 24,990 at most, and weights, which are
+scaled by what the points' numbers are divided by, of 28,800 at most: all are 16-bit integers.
+
+Of four bytes side by side the even ones and the odd ones are pairs, which a step multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...llvm.dtypes import vector
+from ...llvm.function import Function, Int, Value
+from ...llvm.vector import Vec
+from ...loops.bodies import LANES
+from ..matmul.byte_dots import INTEGERS
+from ..matmul.schedules import PANEL
+from .winograd_parts import GAP, line_of
+from .winograd_points import SIDE, TAPS, TILE
+
+INVERSE, SHIFT = pow(15 * 15, -1, 1 << 32) - (1 << 32), 2  # of outputs times 30 * 30
+PAIRS = 2  # of a quad
+LEAST_CHANNELS = 2 * LANES  # that are taken to points at a time
+LINES = 3  # of points to which weights are taken at a time
+
+
+def pixels_along(d: Sequence[Vec]) -> list[Vec]:
+    """Return the points of 6 pixels along an axis."""
+    apart = [d[i + 2] - d[i] for i in range(4)]
+    twice = [x + x for x in apart]
+    even = [twice[i] - (d[i + 1] + d[i + 1] + d[i + 1]) for i in range(4)]  # of 2 x^2 - 3 x - 2
+    return [
+        even[2] - even[0],
+        even[2] + even[1],
+        even[2] - even[1],
+        twice[2] + apart[1],
+        apart[2] - twice[1],
+        even[3] - even[1],
+    ]
+
+
+def taps_along(g: Sequence[Vec]) -> list[Vec]:
+    """Return the points of 3 weights along an axis, times 30 over what a point's number is divided by."""
+    ends, twice = g[0] + g[2], g[1] + g[1]
+    return [
+        g[0] * 15,
+        (ends + g[1]) * -5,
+        (ends - g[1]) * 5,
+        g[0] + twice + (g[2] << 2),
+        twice - g[2] - (g[0] << 2),
+        g[2] * 15,
+    ]
+
+
+def outputs_along(m: Sequence[Vec]) -> list[Vec]:
+    """Return 30 times the outputs of 6 points along an axis."""
+    plus, minus = m[1] + m[2], m[1] - m[2]
+    less, more = m[3] - (m[4] + m[4]), m[3] + m[3] + m[4]
+    return [
+        m[0] + plus + (m[3] + (m[4] << 3)),
+        minus + (less + less),
+        plus + (more + more),
+        minus + (m[3] << 3) + (m[5] - m[4]),
+    ]
+
+
+def channels_at_once(channels: int) -> int:
+    """Return the channels whose points are taken at a time: as many as fill a vector of pairs, or half."""
+    return next(n for n in (2 * LEAST_CHANNELS, LEAST_CHANNELS) if channels % n == 0)
+
+
+def define_bytes_to_points(g: Function, at_once: int) -> None:
+    """The channels of one tile's window, `at_once` at a time, zeros outside of the image, to their points,
+    `apart` steps from one another: steps of the even bytes, then of the odd ones."""
+    image, y, x, height, across, channels, zeros, passed, to, apart = g.params
+    kind, vectors = vector("i16", at_once // 2), SIDE * SIDE
+    step = at_once // 4  # of 32 bits: to a vector
+    columns = [_inside(g, g.add(x, j), across) for j in range(SIDE)]
+    with g.loop(0, channels, at_once) as c:
+        with g.loop(0, SIDE) as line:
+            row = g.add(y, line.index)
+            is_there = _inside(g, row, height)
+            first = g.add(g.mul(row, across), x)
+            given = []
+            for j, column in enumerate(columns):
+                place = g.add(g.mul(g.add(first, j), channels), c.index)
+                inside = g.op("i1", f"and i1 {is_there.name}, {column.name}").name
+                at = g.op("ptr", f"getelementptr i8, ptr {image.name}, i64 {g.i64(place).name}")
+                address = g.op("ptr", f"select i1 {inside}, ptr {at.name}, ptr {zeros.name}")
+                given.append(Vec(g, g.load(kind, address, align=1)))
+            even = [value.binary("and", 255) for value in given]
+            odd = [value.binary("lshr", 8) for value in given]
+            for number, pixels in enumerate((even, odd)):
+                for j, value in enumerate(pixels_along(pixels)):
+                    place = g.add(g.mul(line.index, SIDE), number * vectors + j)
+                    g.store(value.value, line_of(g, passed, place), align=4)
+        with g.loop(0, SIDE) as pixel, g.loop(0, PAIRS) as pair:
+            begin = g.add(g.mul(pair.index, vectors), pixel.index)
+            given = [_load(g, kind, line_of(g, passed, g.add(begin, i * SIDE))) for i in range(SIDE)]
+            there = g.add(g.udiv(c.index, 2), g.mul(pair.index, step))
+            for i, value in enumerate(pixels_along(given)):
+                place = g.mul(g.add(pixel.index, i * SIDE), apart)
+                g.store(value.value, g.at(to, "float", g.add(place, there)), align=4)
+
+
+def define_weights_to_points(
+    g: Function, quads: int, width: int, vectors: int, at_once: int, first_line: int
+) -> None:
+    """The weights of `quads` quads of channels and `vectors` vectors of columns to LINES lines of points.
+
+    These are rows of `width` elements in the order of `define_bytes_to_points`. A panel of weights lies
+    `apart` elements from the next.
+    """
+    b, to, apart = g.params
+    kind, block = vector("i16", 2 * LANES), at_once // 4
+    with g.loop(0, quads) as q:
+        before, at = g.udiv(q.index, block), g.urem(q.index, block)
+        step = g.add(g.mul(before, 2 * block), at)
+        for v in range(vectors):
+            panel, column = divmod(v * LANES, PANEL)
+            place = g.add(g.add(g.mul(q.index, PANEL), g.mul(apart, panel)), column)
+            first = g.at(b, "float", place)
+            found = [_load(g, kind, g.at(first, "float", quads * PANEL * t)) for t in range(TAPS * TAPS)]
+            for pair in range(PAIRS):
+                signed = [(x if pair else x << 8) >> 8 for x in found]
+                down = [taps_along(signed[x::TAPS]) for x in range(TAPS)]
+                row = g.add(g.mul(g.add(step, pair * block), width), v * LANES)
+                for line in range(LINES):
+                    along = taps_along([points[first_line + line] for points in down])
+                    for i, value in enumerate(along):
+                        after = (line * SIDE + i) * (2 * quads * width + GAP)
+                        g.store(value.value, g.at(to, "float", g.add(row, after)), align=4)
+
+
+def define_points_to_outputs(g: Function) -> None:
+    """The sums of one tile, points `apart` elements from one another, to its outputs in i32, `wide` elements
+    from one another; `used` columns."""
+    sums, apart, passed, outputs, wide, used = g.params
+    with g.loop(0, used, LANES) as v:
+        with g.loop(0, SIDE) as point:
+            places = [g.add(g.mul(g.add(point.index, i * SIDE), apart), v.index) for i in range(SIDE)]
+            given = [_load(g, INTEGERS, g.at(sums, "float", place)) for place in places]
+            for i, value in enumerate(outputs_along(given)):
+                g.store(value.value, line_of(g, passed, g.add(point.index, i * SIDE)), align=4)
+        with g.loop(0, TILE) as row:
+            first = g.mul(row.index, SIDE)
+            given = [_load(g, INTEGERS, line_of(g, passed, g.add(first, j))) for j in range(SIDE)]
+            for j, value in enumerate(outputs_along(given)):
+                place = g.add(g.mul(g.add(g.mul(row.index, TILE), j), wide), v.index)
+                exact = (value * INVERSE).binary("ashr", SHIFT)
+                g.store(exact.value, g.at(outputs, "float", place), align=4)
+
+
+def _load(g: Function, kind: str, address: Value) -> Vec:
+    return Vec(g, g.load(kind, address, align=4))
+
+
+def _inside(g: Function, place: Int, size: Value) -> Value:
+    return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")
