@@ -202,7 +202,7 @@ sanitized = rm -rf build/$(1)/site && $(INSTALL) --no-build-isolation --no-deps 
 
 asan: $(BUILT) ## the tests of the C runtime under AddressSanitizer and UBSan
 	$(call sanitized,asan,address$(comma)undefined)
-	$(ASAN) tests/vm --ignore tests/vm/test_isa.py $(ARGS)
+	$(ASAN) tests/vm --ignore tests/vm/test_isa.py --ignore tests/vm/test_generate.py $(ARGS)
 
 tsan: $(BUILT) ## the tests of calls and threads under ThreadSanitizer
 	$(call sanitized,tsan,thread)

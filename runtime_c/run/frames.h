@@ -43,7 +43,8 @@ static int32_t push(call *c, int32_t depth, const function *f, int64_t base) {
               "calls within each other") ||
       reserve(c, (void **)&x->registers, &x->n_registers, n_registers, sizeof *x->registers, "registers"))
     return c->error->code;
-  memset(x->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
+  if (f->info.n_registers) /* else there may be none at all */
+    memset(x->registers + base, 0, (size_t)f->info.n_registers * sizeof(value)); /* tag none is 0 */
   x->frames[depth] = (frame){f, f->code, base};
   return SVM_OK;
 }

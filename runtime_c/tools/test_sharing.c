@@ -3,8 +3,9 @@
  *
  *   test_sharing N_TILES N_THREADS
  *
- * Prints the blocks in the order in which they were taken, "BEGIN END is-the-caller's", then "cpu MS", the
- * processor time that the caller took for a second launch in which it waited WAIT_MS for a worker. */
+ * A worker holds its block until all tiles are taken. Prints the blocks in the order in which they were
+ * taken, "BEGIN END is-the-caller's", then "cpu MS", the processor time that the caller took for a second
+ * launch in which it waited WAIT_MS for a worker. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,13 +19,15 @@
 
 #include "base/threads.h"
 
-enum { MAX_BLOCKS = 4096, WAIT_MS = 200, BLOCK_MS = 300, PAUSE_MS = 300 };
+enum { MAX_BLOCKS = 4096, WAIT_MS = 200, PAUSE_MS = 300 };
 
 static struct {
   int64_t begin, end;
   int is_caller;
 } blocks[MAX_BLOCKS];
 static _Atomic int n_blocks, is_worker_in;
+static _Atomic int64_t n_taken;
+static int64_t n_tiles;
 static pthread_t caller;
 
 static void sleep_ms(int ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL); }
@@ -35,7 +38,9 @@ static void note(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t 
   if (i >= MAX_BLOCKS) abort();
   blocks[i].begin = begin, blocks[i].end = end;
   blocks[i].is_caller = pthread_equal(pthread_self(), caller);
-  sleep_ms(blocks[i].is_caller ? 1 : BLOCK_MS);
+  atomic_fetch_add(&n_taken, end - begin);
+  sleep_ms(1);
+  while (!blocks[i].is_caller && atomic_load(&n_taken) < n_tiles) sleep_ms(1);
 }
 
 /* The caller's block ends as soon as a worker has one, which takes long. */
@@ -55,7 +60,8 @@ int main(int argc, char **argv) {
   svm_rt rt = {0};
   if (argc != 3 || svm_set_threads(atoi(argv[2]), NULL)) return 2;
   caller = pthread_self();
-  threads_run(note, NULL, NULL, &rt, atoll(argv[1]), INT64_MAX, 0);
+  n_tiles = atoll(argv[1]);
+  threads_run(note, NULL, NULL, &rt, n_tiles, INT64_MAX, 0);
   int n = atomic_load(&n_blocks);
   for (int i = 0; i < n; i++)
     printf("%" PRId64 " %" PRId64 " %d\n", blocks[i].begin, blocks[i].end, blocks[i].is_caller);

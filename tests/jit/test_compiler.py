@@ -98,10 +98,15 @@ def test_compiling_does_not_leak():
 
     for n in range(30):
         compile_kernel(bias_add(), (n, 3))
-    before = resident()
-    for n in range(150):
-        compile_kernel(bias_add(), (n, 4))
-    assert resident() - before < 150 * 20_000  # a ModulePassManager alone leaked 88 KB per kernel
+    grown = []
+    for columns in (4, 5, 6):  # other threads take memory too, but hardly in every round
+        before = resident()
+        for n in range(150):
+            compile_kernel(bias_add(), (n, columns))
+        grown.append(resident() - before)
+        if grown[-1] < 150 * 20_000:  # a ModulePassManager alone leaked 88 KB per kernel
+            return
+    raise AssertionError(grown)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def test_blocks_are_shares_of_what_is_left(build: Build, n_tiles: int, n_threads
 
 
 def test_a_slow_worker_leaves_its_tiles_to_the_caller(build: Build) -> None:
-    """Workers take 300 ms for a block, the caller 1 ms: beyond each worker's first block all are its
-    own."""
+    """Workers hold their blocks until all tiles are taken: beyond each worker's first block all are the
+    caller's."""
     blocks, _ = shared(build, 1000, 4)
     others = [end - begin for begin, end, is_own in blocks if not is_own]
     assert len(others) <= 3 and len(blocks) > 12

@@ -39,12 +39,12 @@ def test_the_last_thread_lets_it_go_on():
     def other():
         with paused():
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=other)
     with paused():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(60)
     assert not gc.isenabled()
     leave.set()
     thread.join()

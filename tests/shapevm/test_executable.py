@@ -1,6 +1,7 @@
 """Executables: saved and loaded, closed and collected, counted, shared by threads and processes."""
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -243,20 +244,38 @@ def test_what_was_loaded_is_saved_even_when_the_file_has_changed(saved, tmp_path
     assert (tmp_path / "closed.svm").read_bytes() == saved.read_bytes()
 
 
-def test_compiling_leaves_no_files_and_no_descriptors(module, tmp_path, monkeypatch):
-    import tempfile
+def test_compiling_leaves_no_files_and_no_descriptors(tmp_path):
+    """In a process of its own, where no other test's programs, threads and processes come and go."""
+    done = run_python(
+        """
+        import gc, os, sys, torch, shapevm
 
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    shapevm.compile(module(work), (X(3),)).close()
-    gc.collect()  # what tests before this one have left
-    before = len(os.listdir("/proc/self/fd"))
-    exe = shapevm.compile(module(work), (X(3),))
-    assert os.listdir(tmp_path) == []
-    exe.save(tmp_path / "x.svm")
-    exe.close()
-    del exe
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+        def descriptors():
+            gc.collect()
+            found = set()
+            for name in os.listdir("/proc/self/fd"):
+                try:
+                    found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+                except OSError:  # that of the folder
+                    pass
+            return found
+
+        def compiled():
+            return shapevm.compile(torch.nn.Linear(8, 4), (torch.ones(3, 8),), strategy="generic")
+
+        compiled().close()
+        before = descriptors()
+        exe = compiled()
+        assert os.listdir(sys.argv[1]) == []
+        exe.save(os.path.join(sys.argv[1], "x.svm"))
+        exe.close()
+        del exe
+        assert descriptors() == before, (descriptors(), before)
+        """,
+        tmp_path, TMPDIR=str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(tmp_path) == ["x.svm"]
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "no artifact", "bit", "missing", "folder"])
@@ -315,8 +334,8 @@ def test_run_takes_and_gives_flat_values_by_name(build):
 # The end --------------------------------------------------------------------------------------------
 
 
-def compiler_threads() -> int:
-    return sum(thread.name == "shapevm-compiler" for thread in threading.enumerate())
+def compiler_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "shapevm-compiler"}
 
 
 def test_closed_executables_say_so(saved):
@@ -330,13 +349,13 @@ def test_closed_executables_say_so(saved):
 
 
 def test_closing_ends_the_thread(saved):
-    before = compiler_threads()
+    before = compiler_threads()  # those of programs that other tests have left may end meanwhile
     exe = shapevm.load(saved, strategy="auto")
-    assert compiler_threads() == before + 1
+    assert len(compiler_threads() - before) == 1
     exe.close()
-    assert compiler_threads() == before
+    assert compiler_threads() <= before
     with shapevm.load(saved, strategy="generic"):
-        assert compiler_threads() == before
+        assert compiler_threads() <= before
 
 
 def test_collected_executables_leave_nothing(saved):
@@ -348,12 +367,12 @@ def test_collected_executables_leave_nothing(saved):
     machines = [weakref.ref(exe.machine) for exe in exes]
     del exe, exes
     gc.collect()
-    for _ in range(1000):
-        if compiler_threads() == before and not any(ref() for ref in machines):
+    for _ in range(6000):
+        if compiler_threads() <= before and not any(ref() for ref in machines):
             break
         threading.Event().wait(0.01)
     gc.collect()
-    assert compiler_threads() == before and not any(ref() for ref in machines)
+    assert compiler_threads() <= before and not any(ref() for ref in machines)
 
 
 def test_loading_and_closing_does_not_leak(saved):
@@ -369,12 +388,13 @@ def test_loading_and_closing_does_not_leak(saved):
                     exe.wait_until_specialised()
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         use(20)
-        print(use(1), use(60))
+        print(*(use(60) for _ in range(4)))
         """,
         saved,
     )
-    before, after = map(int, done.stdout.split())
-    assert after - before < 4096, "KiB that 60 programs left behind"
+    most = list(map(int, done.stdout.split()))
+    grown = min(after - before for before, after in itertools.pairwise(most))
+    assert grown < 4096, f"KiB that 60 programs left behind, in each of three rounds: {most}"
 
 
 # Threads and processes ------------------------------------------------------------------------------

@@ -124,10 +124,10 @@ def test_results_spend_fuel() -> None:
 
 def test_a_dict_costs_its_comparisons() -> None:
     with load(dict_of(2000), fuel=1_000_000) as m:
-        start = time.monotonic()
+        start = time.thread_time()
         with pytest.raises(LimitExceeded, match="fuel"):
             m.call([])
-        assert time.monotonic() - start < 5  # a million instructions of it took hours
+        assert time.thread_time() - start < 5  # a million instructions of it took hours
 
 
 def test_fuel_is_exact() -> None:
@@ -202,7 +202,7 @@ def test_a_timeout_ends_a_call() -> None:
         start = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="50 ms"):
             m.call([])
-        assert 0.04 < time.monotonic() - start < 5
+        assert 0.04 < time.monotonic() - start < 60
     with load(FOREVER) as m:
         with pytest.raises(TimeoutError, match="80 ms"):
             m.call_as(None, [], timeout_ms=80)

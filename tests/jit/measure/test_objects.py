@@ -1,12 +1,13 @@
 """Run times on made-up data: what the data are, and that their memory is bounded and given back."""
 
+import ctypes
 import itertools
-import resource
-from pathlib import Path
+import mmap
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from shapevm.jit import compile_job
 from shapevm.jit.compile_job import MAX_MEASURED_BYTES, Job, answer
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
@@ -40,9 +41,13 @@ def kernel(dims=None):
     return Kernel(compile_kernel(GATHER, dims))
 
 
-def resident_bytes():
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def resident_bytes(memory):
+    """The bytes of a mapping that the system has memory for: of no other thread's."""
+    n_pages = -(-memory.nbytes // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * n_pages)()
+    mincore = ctypes.CDLL(None, use_errno=True).mincore
+    assert mincore(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(memory.nbytes), found) == 0
+    return sum(page & 1 for page in found) * mmap.PAGESIZE
 
 
 def test_buffers_lie_apart_in_one_piece_of_memory():
@@ -65,20 +70,20 @@ def test_buffers_lie_apart_in_one_piece_of_memory():
 def test_memory_is_used_again_and_given_back():
     scratch, objects = Scratch(), {"generic": compile_kernel(GATHER, None)}
     compared_ns(objects, (1000,), scratch=scratch)
-    before = resident_bytes()
     for n in (1_000_000, 2_000_000, 3_000_000):  # 48 MB
         assert set(compared_ns(objects, (n,), 1, scratch=scratch)) == {"generic"}
-    assert resident_bytes() < before + (8 << 20)
+    assert scratch._memory is not None and len(scratch._memory) >= 42_000_000
+    assert resident_bytes(np.frombuffer(scratch._memory, np.uint8)) == 0
 
 
 def test_what_takes_too_much_memory_is_not_measured():
     generic = compile_kernel(GATHER, None)
     n = MAX_MEASURED_BYTES // 16
     job = Job(to_json(GATHER), (n,), host_target(), None, serialise_object(generic))
-    before = resident_bytes()
     made = answer(job)
     assert (made.exact_ns, made.generic_ns) == (0, 0) and parse_object(made.record).exact_dims == (n,)
-    assert resident_bytes() < before + (16 << 20)
+    memory = compile_job._scratch()._memory
+    assert memory is None or len(memory) <= MAX_MEASURED_BYTES
     assert buffer_bytes(kernel(), (n,)) > MAX_MEASURED_BYTES
 
 
