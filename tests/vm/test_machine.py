@@ -854,9 +854,7 @@ def test_a_call_that_waits_for_a_declined_request_asks_again() -> None:
             while not m.is_awaited(0, (7,)):
                 time.sleep(0.001)
             m.decline(0, (7,))
-            again = m.wait_request(60) or m.wait_request(
-                60
-            )  # the one in work may have woken us
+            again = m.wait_request(60) or m.wait_request(60)  # the one in work may have woken us
             assert again is not None and again.dims == (7,)
             m.install(0, code(ADD, (7,)))
         finally:
