@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 HEADS = ("num_heads", "num_attention_heads", "n_heads")
 WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
 MAX_HEADS, MAX_WIDTH = 1024, 1024
+MASKS = {True: ("query",), False: ("sequence", "")}  # by whether attention is causal
 #: What layers call the steps and columns of their product: PyTorch's own and those of transformers.
 STEPS, COLUMNS = ("in_features", "nx"), ("out_features", "nf")
 MAX_SIDE, MAX_PRODUCTS, MAX_CONVS = 1 << 16, 20, 16
+LOOKED_AT = 64  # elements of a weight
 #: Activations that are computed behind a product, and the modules that stand for them.
 ACTIVATIONS = {"gelu": {"GELU", "GELUActivation"}, "relu": {"ReLU"}}
 
@@ -88,7 +90,8 @@ def _products(
         steps, columns = (_first_int(module, sides) for sides in (STEPS, COLUMNS))
         if 0 < steps <= MAX_SIDE and 0 < columns <= MAX_SIDE:
             after = _endings(steps, columns, activation, is_transformer)
-            found |= {usual_product(steps, columns, ending): None for ending in after}
+            dtype = _dtype_of(module)
+            found |= {usual_product(steps, columns, ending, dtype): None for ending in after}
     for layer in layers:
         if activation == "relu" and layer.is_product:
             is_wide = layer.columns > layer.channels
@@ -115,8 +118,21 @@ def _attention(modules: Sequence[Any]) -> Iterator[Attention]:
     for module in modules:
         heads, width = (_first_int(module, names) for names in (HEADS, WIDTHS))
         if 0 < heads <= MAX_HEADS and 0 < width <= MAX_WIDTH:
-            yield usual_attention(heads, width, vars(module).get("is_causal") is True)
+            is_causal = vars(module).get("is_causal") is True
+            yield from (usual_attention(heads, width, mask) for mask in MASKS[is_causal])
             return
+
+
+def _dtype_of(module: Any) -> str:
+    """Return the dtype that has the values of a layer's weight, as its first elements tell."""
+    from .compiler.lower.weights import held
+
+    weight = vars(module).get("_parameters", {}).get("weight")
+    is_plain = type(weight).__name__ == "Parameter" and weight.device.type == "cpu"
+    if not is_plain or str(weight.dtype) != "torch.float32" or not weight.is_contiguous():
+        return "f32"
+    _, dtype = held(weight.detach().flatten()[:LOOKED_AT].numpy(), "f32")
+    return dtype if dtype in ("f16", "bf16") else "f32"
 
 
 def _first_int(module: Any, names: Sequence[str]) -> int:

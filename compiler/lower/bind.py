@@ -8,6 +8,8 @@ its spec any more.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from operator import is_
 from typing import Any
 
 import sympy
@@ -40,11 +42,20 @@ def bound(spec: KernelSpec[sympy.Expr]) -> tuple[KernelSpec, tuple[DimExpr, ...]
         if isinstance(item, Instr) and isinstance(item.size, sympy.Expr):
             item = replace(item, size=sympy.Max(item.size, 0))  # the same
         if isinstance(item, tuple):
-            return tuple(visit(part) for part in item)
-        if is_dataclass(item) and not isinstance(item, type):
-            changed = {f.name: visit(getattr(item, f.name)) for f in fields(item)}
-            return replace(item, **changed)
-        return item
+            parts = tuple(map(visit, item))
+            return item if all(map(is_, parts, item)) else parts
+        changed = {}
+        for name in _names(type(item)):
+            old = getattr(item, name)
+            if (new := visit(old)) is not old:
+                changed[name] = new
+        return replace(item, **changed) if changed else item
 
     found = visit(spec)
     return replace(found, n_dims=len(dims)), tuple(dims)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a data class, none of any other."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -86,7 +86,7 @@ def test_a_model_of_another_kind_gets_what_is_missing(jobs: list[Any]) -> None:
     compiled(torch.nn.Linear(24, 8))
     jobs.clear()
     compiled(Attending())
-    wanted = [usual_attention(3, 8, False), usual_product(24, 24, ("bias",))]
+    wanted = [usual_attention(3, 8, "sequence"), usual_attention(3, 8), usual_product(24, 24, ("bias",))]
     assert specs(jobs) == [to_json(spec) for spec in wanted]
     jobs.clear()
     compiled(Attending())

@@ -43,8 +43,11 @@ CASES: list[tuple[Any, list[KernelSpec]]] = [
     (torch.nn.Conv1d(8, 8, 3), []),
     (torch.nn.Conv2d(8, 8, 3, padding="same"), []),
     (torch.nn.Conv2d(3, 4, 3), [usual_conv(Layer(3, 4, (3, 3), (1, 1), (0, 0)), ("bias",))]),
-    (Heads(num_attention_heads=12, attention_head_size=32), [usual_attention(12, 32, False)]),
-    (Heads(n_heads=8, key_value_proj_dim=64, is_causal=True), [usual_attention(8, 64, True)]),
+    (
+        Heads(num_attention_heads=12, attention_head_size=32),
+        [usual_attention(12, 32, "sequence"), usual_attention(12, 32)],
+    ),
+    (Heads(n_heads=8, key_value_proj_dim=64, is_causal=True), [usual_attention(8, 64, "query")]),
     (Heads(num_heads=4), []),
     (Heads(num_heads=True, attention_head_size=0), []),
     (Heads(num_heads="4", attention_head_size=1 << 20), []),
@@ -80,6 +83,44 @@ PRODUCTS: list[tuple[torch.nn.Module, list[Product]]] = [
 def test_products_come_with_what_mostly_follows_them(model: torch.nn.Module, products: list[Product]) -> None:
     wanted = [usual_product(*product) for product in products] or usual_products()
     assert usual_kernels(model) == wanted
+
+
+@pytest.mark.parametrize(("dtype", "found"), [("float16", "f16"), ("bfloat16", "bf16"), ("int8", "f32")])
+def test_weights_tell_their_dtype(dtype: str, found: str) -> None:
+    layer = torch.nn.Linear(32, 64)
+    layer.weight.data = (9 * layer.weight.data).to(getattr(torch, dtype)).float()
+    assert usual_kernels(layer) == [usual_product(32, 64, ("bias",), found)]
+    rows = torch.export.Dim("rows", min=1, max=64)
+    (spec,) = exact_dims(
+        [lower(open_source(layer, (torch.ones(3, 32),), {}, {"input": {0: rows}}), Options())], ()
+    )
+    assert spec == usual_product(32, 64, ("bias",), found if found != "f32" else "i8")
+    assert usual_kernels(layer.half()) == [usual_product(32, 64, ("bias",))]
+
+
+class Encoder(torch.nn.Module):
+    """Attention with a mask by sequence, as encoders have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        vars(self).update(num_heads=2, head_dim=16)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(32, 32) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
+        q, k, v = (layer(x).unflatten(-1, (2, 16)).transpose(1, 2) for layer in self.layers)
+        mask = None if seen is None else seen[:, None, None, :]
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        return out.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_usual_attention_is_what_models_are_lowered_to(has_mask: bool) -> None:
+    axes = {0: torch.export.Dim("batch", min=1, max=8), 1: torch.export.Dim("length", min=1, max=64)}
+    args = (torch.ones(2, 5, 32), torch.ones(2, 5, dtype=torch.bool))[: 1 + has_mask]
+    sizes, model = {"x": axes, **({"seen": axes} if has_mask else {})}, Encoder()
+    found = exact_dims([lower(open_source(model, args, {}, sizes), Options())], ())
+    wanted = usual_attention(2, 16, "sequence" if has_mask else "")
+    assert wanted in found and wanted in usual_kernels(model)
 
 
 def test_many_sizes_are_not_all_taken() -> None:
@@ -119,7 +160,8 @@ def test_modules_tell_what_a_model_needs(model: Any, more: list[KernelSpec]) -> 
 def test_the_first_attention_counts() -> None:
     layers = [torch.nn.Linear(3, 3), *(torch.nn.MultiheadAttention(8 * n, n) for n in (2, 3))]
     first, *others = (usual_product(n, n, ("bias",)) for n in (3, 16, 24))
-    assert usual_kernels(torch.nn.Sequential(*layers)) == [first, usual_attention(2, 8, False), *others]
+    attention = [usual_attention(2, 8, mask) for mask in ("sequence", "")]
+    assert usual_kernels(torch.nn.Sequential(*layers)) == [first, *attention, *others]
 
 
 def normed(channels: int, columns: int, taps: int, stride: int = 1) -> torch.nn.Sequential:

@@ -19,11 +19,11 @@ def usual_products() -> list[Matmul[Dim]]:
     return [usual_product(depth, COLUMNS) for depth in DEPTHS]
 
 
-def usual_product(depth: int, columns: int, ending: Sequence[str] = ()) -> Matmul[Dim]:
-    """Return the product of any number of rows with a constant weight, as it is lowered. `ending`: see
-    `with_ending`."""
+def usual_product(depth: int, columns: int, ending: Sequence[str] = (), dtype: str = "f32") -> Matmul[Dim]:
+    """Return the product of any number of rows with a constant weight held in `dtype`, as it is lowered.
+    `ending`: see `with_ending`."""
     rows = Dim(0)
-    operands = Buffer("f32", (rows, depth)), Buffer("f32", (-(-columns // PANEL), depth, PANEL))
+    operands = Buffer("f32", (rows, depth)), Buffer(dtype, (-(-columns // PANEL), depth, PANEL))
     buffers, epilogue = with_ending(operands, rows, columns, ending)
     given = ((), rows, columns, depth, 0, (_ROWS, _STEPS), 1, (), "panels", epilogue)
     return Matmul(1, buffers, MatrixProduct(*given, chain=CHAIN))

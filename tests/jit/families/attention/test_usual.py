@@ -12,7 +12,7 @@ from ..shared_parts import parts_of
 
 @pytest.mark.parametrize("target", ["x86-64-v4-amx", "x86-64-v3", "aarch64"])
 def test_attention_with_a_mask_of_keys_has_the_same_parts(target: str) -> None:
-    usual = usual_attention(12, 32, False)
+    usual = usual_attention(12, 32)
     assert from_json(to_json(usual)) == usual
     mask = Buffer("bool", (Dim(0), Dim(1)))
     body = (
@@ -32,7 +32,7 @@ def test_attention_with_a_mask_of_keys_has_the_same_parts(target: str) -> None:
 
 
 def test_masks_that_differ_by_query_are_attention_of_their_own() -> None:
-    causal = usual_attention(12, 64, True)
+    causal = usual_attention(12, 64, "query")
     assert from_json(to_json(causal)) == causal
-    found, usual = (parts_of(usual_attention(12, 64, c), "x86-64-v4") for c in (True, False))
+    found, usual = (parts_of(usual_attention(12, 64, mask), "x86-64-v4") for mask in ("query", ""))
     assert 0 < len(found & usual) < len(found)
