@@ -265,6 +265,9 @@ def at_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: Schedule)
     return AtPoints(emission, spec, geometry, Tiles(count, down, along), plan, row_tiles, scratch)
 
 
+Place = tuple[Int, Int, Int]  # of a tile's outputs: image, first row, first column
+
+
 class Tiles(NamedTuple):
     """How many tiles there are: in all images, down an image, along a line of it."""
 
@@ -272,7 +275,7 @@ class Tiles(NamedTuple):
     down: Int
     along: Int
 
-    def place(self, f: Function, tile: Int) -> tuple[Int, Int, Int]:
+    def place(self, f: Function, tile: Int) -> Place:
         """Return (image, first row, first column) of a tile's outputs."""
         line = f.udiv(tile, self.along)
         row, column = f.urem(line, self.down), f.urem(tile, self.along)
@@ -350,7 +353,7 @@ class AtPoints:
         first, end = (f.udiv(f.mul(self.tiles.total, at), count) for at in (block, f.add(block, 1)))
         return first, f.sub(end, first)
 
-    def _source(self, tile: Int) -> tuple[Value, list[Value], tuple[Int, Int, Int]]:
+    def _source(self, tile: Int) -> tuple[Value, list[Value], Place]:
         """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
         place = self.tiles.place(self.f, tile)
         return *window_of(self.emission, self.geometry, self.plan.channels, place), place
@@ -450,7 +453,7 @@ class AtPoints:
 
 
 def window_of(
-    emission: Emission, geometry: Geometry, channels: int, place: tuple[Int, Int, Int]
+    emission: Emission, geometry: Geometry, channels: int, place: Place
 ) -> tuple[Value, list[Value]]:
     """Return (the image, where the window of the tile at `place` begins and the image's sizes)."""
     f, spec = emission.f, emission.problem.spec
@@ -464,15 +467,16 @@ def window_of(
 
 
 def emit_outputs(
-    emission: Emission, geometry: Geometry, place: tuple[Int, Int, Int], outputs: Value, n0: Int,
-    columns: Int | None,
+    emission: Emission, geometry: Geometry, place: Place, outputs: Value, n0: Int, columns: Int | None,
+    down: int = 1, along: int = 1,
 ) -> None:  # fmt: skip
-    """Emit the epilogue of the outputs of the tile at `place`, those that are in the image."""
+    """Emit the epilogue of the outputs of the tile at `place`, those that are in the image. Of TILE x TILE
+    outputs each `down`th, `along`th one counts."""
     f, width = emission.f, emission.problem.width
     (image, y, x), (height, across) = place, geometry.out
     count = f.minimum(TILE, f.sub(across, x))
     with f.loop(0, f.minimum(TILE, f.sub(height, y)), nonempty=True) as line:
         first = f.add(f.mul(f.add(f.mul(image, height), f.add(y, line.index)), across), x)
-        at = f.at(outputs, "float", f.mul(line.index, TILE * width))
+        at = f.at(outputs, "float", f.mul(line.index, down * TILE * width))
         *batch, m0 = geometry.loops_at(f, first)
-        emission.epilogue.emit(RowTile(batch, m0, count, n0, columns), at)
+        emission.epilogue.emit(RowTile(batch, m0, count, n0, columns), at, along * width)

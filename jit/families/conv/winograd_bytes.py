@@ -5,30 +5,38 @@ ones, four of the others. The sums are exact, so they are those of a product of 
 small images and other targets have that one, from the same weights. A block of tiles is taken to its points;
 for the columns of one micro-kernel the weights are taken to a few lines of points at a time and multiplied,
 and at last the epilogue runs over each tile's outputs.
+
+Tiles at the lower and right edge of an image of few tiles may have 2 outputs at most along an axis. For these
+4 of the points do, so products leave them out at the others, where their sums stay 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
+from typing import NamedTuple
 
 from ....vm.program import Work
 from ...llvm.abi import Generated, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
-from ..matmul.arithmetic import SHORT_PAIRS, VECTOR, arithmetic_of
+from ..matmul.arithmetic import SHORT_PAIRS, VECTOR, arithmetic_of, fill
 from ..matmul.matmul import NARROW
 from ..matmul.microkernel import MicroKernels
 from ..matmul.problem import QUADS_LAYOUT, TOGETHER, problem_of
 from ..matmul.product import Emission
 from ..matmul.row_tiles import RowTiles
-from ..matmul.schedules import PANEL, SCHEDULES, default_schedule, fits_registers
+from ..matmul.schedules import PANEL, SCHEDULES, Schedule, default_schedule, fits_registers
 from ..matmul.strides import Strides
 from .pixels import Geometry, geometry_of
 from .spec import Conv
-from .winograd import POINTS, Tiles, emit_outputs, is_plain, n_tiles, window_of
+from .winograd import POINTS, Place, Tiles, emit_outputs, is_plain, window_of
 from .winograd_bytes_parts import (
+    EDGE,
+    EDGE_APART,
+    EDGE_SIDE,
     LEAST_CHANNELS,
     LINES,
     PAIRS,
@@ -57,23 +65,85 @@ def fits(f: Function, spec: Conv, sizes: Sequence[Int]) -> bool:
     if given.b_layout != QUADS_LAYOUT or not is_3x3 or spec.planes:
         return False
     channels, n = spec.buffers[given.a].shape[-1], resolve(given.n, sizes)
-    tiles = n_tiles(f, spec, sizes)
-    pixels = resolve(spec.buffers[given.a].shape[0], sizes)
-    for size in window.out:
-        pixels = f.mul(pixels, resolve(size, sizes))
-    if not (isinstance(channels, int) and isinstance(n, int)):
+    images, *out = (resolve(size, sizes) for size in (spec.buffers[given.a].shape[0], *window.out))
+    known = [x for x in (images, *out) if isinstance(x, int)]
+    if not (isinstance(channels, int) and isinstance(n, int) and len(known) == len(out) + 1):
         return False
-    if not (isinstance(tiles, int) and isinstance(pixels, int)):
+    if not prod(known) * n or channels % LEAST_CHANNELS or not 0 < channels <= MOST_CHANNELS:
         return False
-    if not n or channels % LEAST_CHANNELS or not 0 < channels <= MOST_CHANNELS:
-        return False
-    return f.quad_cost * pixels > GAIN * _cost(tiles, channels, n)
+    return f.quad_cost * prod(known) > GAIN * _cost(Grid.of(known, channels), channels, n)
 
 
-def _cost(tiles: int, channels: int, n: int) -> float:
+def _cost(grid: Grid, channels: int, n: int) -> float:
     """Return how many pixels' products of bytes take as long."""
-    around = PIXELS_OF_INPUTS / n + PIXELS_OF_OUTPUTS / channels
-    return (PIXELS_OF_TILE + around) * tiles + PIXELS_OF_WEIGHTS * _blocks(tiles, channels)
+    around = (PIXELS_OF_INPUTS / n + PIXELS_OF_OUTPUTS / channels) * grid.total
+    return PIXELS_OF_TILE * grid.products + around + PIXELS_OF_WEIGHTS * _blocks(grid.total, channels)
+
+
+class Grid(NamedTuple):
+    """The tiles of all images, those down an image and along a line of it. `is_low`, `is_right`: whether the
+    last ones have EDGE outputs at most, and fewer points: in one image whose tiles are one block."""
+
+    total: int
+    down: int
+    along: int
+    is_low: bool
+    is_right: bool
+
+    @staticmethod
+    def of(outputs: Sequence[int], channels: int) -> Grid:
+        """Return the tiles of outputs [images, height, across]."""
+        images, height, across = outputs
+        down, along = (-(-size // TILE) for size in (height, across))
+        total = images * down * along
+        may = images == 1 and _blocks(total, channels) == 1
+        is_low, is_right = (may and size > TILE and 1 <= size % TILE <= EDGE for size in (height, across))
+        return Grid(total, down, along, is_low, is_right)
+
+    @property
+    def products(self) -> float:
+        """The tiles whose products these have, if all tiles had all points."""
+        if not (self.is_low or self.is_right):
+            return self.total
+        less = (SIDE - EDGE_SIDE) / SIDE
+        return (self.down - less * self.is_low) * (self.along - less * self.is_right)
+
+    def shares(self) -> list[Share]:
+        """Return the tiles by their points, in an order in which those that have a point are side by side."""
+        down, along = self.down - self.is_low, self.along - self.is_right
+        inner = (range(down), range(along), False, False)
+        right, low = (range(down), range(along, self.along)), (range(down, self.down), range(along))
+        corner = (range(down, self.down), range(along, self.along), True, True)
+        found: list[Share] = []
+        for rows, columns, is_low, is_right in ((*right, False, True), inner, (*low, True, False), corner):
+            begin = found[-1].end if found else 0
+            if rows and columns:
+                found.append(Share(begin, rows, columns, is_low, is_right))
+        return found
+
+
+class Share(NamedTuple):
+    """Tiles of an image that have the same points, from the one numbered `begin` on: see `Grid`."""
+
+    begin: int
+    rows: range
+    columns: range
+    is_low: bool
+    is_right: bool
+
+    @property
+    def end(self) -> int:
+        """The number behind its last tile."""
+        return self.begin + len(self.rows) * len(self.columns)
+
+    def has(self, line: int, column: int) -> bool:
+        """Whether its tiles have a point."""
+        return not (self.is_low and line >= EDGE_SIDE) and not (self.is_right and column >= EDGE_SIDE)
+
+    def place(self, f: Function, tile: Int) -> Place:
+        """Return the place of one of its tiles."""
+        row, column = f.udiv(tile, len(self.columns)), f.urem(tile, len(self.columns))
+        return 0, f.mul(f.add(row, self.rows.start), TILE), f.mul(f.add(column, self.columns.start), TILE)
 
 
 def _blocks(tiles: int, channels: int) -> int:
@@ -84,18 +154,18 @@ def _blocks(tiles: int, channels: int) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """How `tiles` of all images are cut: blocks of `block`, `width` columns. Lengths are in elements of 32
+    """How the tiles of all images are cut: blocks of `block`, `width` columns. Lengths are in elements of 32
     bits."""
 
-    tiles: int
+    grid: Grid
     block: int
     width: int
     channels: int
 
     @staticmethod
-    def of(tiles: int, width: int, channels: int) -> Plan:
-        """Return the plan for `tiles` tiles of all images."""
-        return Plan(tiles, -(-tiles // _blocks(tiles, channels)), width, channels)
+    def of(grid: Grid, width: int, channels: int) -> Plan:
+        """Return the plan for the tiles of `grid`."""
+        return Plan(grid, -(-grid.total // _blocks(grid.total, channels)), width, channels)
 
     @property
     def quads(self) -> int:
@@ -161,14 +231,14 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     f.takes("winograd-bytes")
     name = schedule or (NARROW if fits_registers(f, NARROW) else default_schedule(f))
     tile = SCHEDULES[name]
-    geometry, total = geometry_of(f, spec, sizes), n_tiles(f, spec, sizes)
-    assert isinstance(geometry.channels, int) and isinstance(total, int)
+    geometry = geometry_of(f, spec, sizes)
     emission = Emission.open(f, replace(problem_of(f, spec, sizes, tile), groups=spec.window.groups))
-    down, along = (f.ceildiv(size, TILE) for size in geometry.out)
-    plan = Plan.of(total, emission.problem.width, QUAD * geometry.channels)
-    row_tiles = RowTiles(f, total, plan.block, plan.steps, plan.width, tile, arithmetic_of(SHORT_PAIRS))
+    outputs = [x for x in (geometry.n_images, *geometry.out) if isinstance(x, int)]
+    assert isinstance(geometry.channels, int)
+    channels = QUAD * geometry.channels
+    plan = Plan.of(Grid.of(outputs, channels), emission.problem.width, channels)
     scratch = Scratch.of(f, emission.scratch.sums, plan)
-    kernel = BytesAtPoints(emission, spec, geometry, Tiles(total, down, along), plan, row_tiles, scratch)
+    kernel = BytesAtPoints(emission, geometry, plan, tile, scratch)
     kernel.emit_tiles()
     return kernel.generated(name)
 
@@ -178,11 +248,9 @@ class BytesAtPoints:
     """The state of one emission: a product's tiles, whose rows are tiles of outputs."""
 
     emission: Emission
-    spec: Conv
     geometry: Geometry
-    tiles: Tiles
     plan: Plan
-    row_tiles: RowTiles
+    tile: Schedule
     scratch: Scratch
 
     @property
@@ -190,49 +258,82 @@ class BytesAtPoints:
         """The kernel's function."""
         return self.emission.f
 
+    @property
+    def has_edges(self) -> bool:
+        """Whether some tiles have fewer points."""
+        return self.plan.grid.is_low or self.plan.grid.is_right
+
     def emit_tiles(self) -> None:
         """Emit the loop over the kernel's tiles: blocks, and the columns of one micro-kernel in each."""
         f, plan, emission = self.f, self.plan, self.emission
         f.store(Value(VECTOR, "zeroinitializer"), self.scratch.zeros, align=4)
+        if self.has_edges:
+            fill(f, self.scratch.sums, POINTS * plan.point_sums, 0.0)
         with f.loop(f.params[3], f.params[4]) as tile:
             panels = f.ceildiv(emission.problem.n, plan.width)
             block, panel = f.udiv(tile.index, panels), f.urem(tile.index, panels)
             first, n0 = f.mul(block, plan.block), f.mul(panel, plan.width)
-            rows = f.minimum(plan.block, f.sub(plan.tiles, first))
+            rows = f.minimum(plan.block, f.sub(plan.grid.total, first))
             starts = emission.starts_block(tile.index, panel)
             f.either(starts, partial(self._to_points, first, rows), lambda: None)
             emission.by_columns(n0, partial(self._tile, first, rows, n0))
 
     def generated(self, name: str) -> Generated:
         """Return what the generator tells of the kernel."""
-        product, plan = self.spec.product, self.plan
+        product, plan = self.emission.problem.spec.product, self.plan
         work = 2 * POINTS * plan.block * plan.width * plan.steps
         epilogue = 8 * plan.block * TILE**2 * plan.width * len(product.epilogue)
-        tiles = ((plan.tiles, plan.block), (product.n, plan.width))
+        tiles = ((plan.grid.total, plan.block), (product.n, plan.width))
         return Generated(Work(tiles, ((4 * sum(plan.lengths), ()),), ((work + epilogue, ()),)), name)
+
+    def _each(self, first: Int, rows: Int, tile: Callable[[Int, Place, bool, bool], None]) -> None:
+        """Emit `tile(number in the block, place, is_low, is_right)` for a block of tiles."""
+        f, grid = self.f, self.plan.grid
+        if not self.has_edges:
+            with f.loop(0, rows) as r:
+                place = Tiles(grid.total, grid.down, grid.along).place(f, f.add(first, r.index))
+                tile(r.index, place, False, False)
+            return
+        for share in grid.shares():
+            with f.loop(0, share.end - share.begin) as r:
+                number = f.add(r.index, share.begin)
+                tile(number, share.place(f, r.index), share.is_low, share.is_right)
 
     def _to_points(self, first: Int, rows: Int) -> None:
         """Emit the transform of a block of tiles to their points."""
         f, plan, scratch = self.f, self.plan, self.scratch
         at_once = channels_at_once(plan.channels)
-        name = f"winograd_bytes_to_points_{at_once}"
-        with f.loop(0, rows) as r:
-            place = self.tiles.place(f, f.add(first, r.index))
+
+        def tile(number: Int, place: Place, is_low: bool, is_right: bool) -> None:
             start, shape = window_of(self.emission, self.geometry, plan.channels, place)
-            to = f.at(scratch.points, "float", f.mul(r.index, plan.steps))
+            to = f.at(scratch.points, "float", f.mul(number, plan.steps))
             given = (start, *shape, scratch.zeros, scratch.passed, to, f.i64(plan.point_rows))
-            f.call_part(name, lambda g: define_bytes_to_points(g, at_once), *given)
+            key = (at_once, is_low, is_right)
+            name = "winograd_bytes_to_points_{}_{:d}_{:d}".format(*key)
+            f.call_part(name, lambda g: define_bytes_to_points(g, *key), *given)
+
+        self._each(first, rows, tile)
 
     def _tile(self, m0: Int, rows: Int, n0: Int, columns: Int | None) -> None:
         """Emit one tile of the kernel: the products of every point, then the outputs of every tile."""
         f, plan = self.f, self.plan
-        b = f.at(self.emission.bodies.addresses[self.spec.product.b], "float", f.mul(n0, plan.panel // PANEL))
+        weights = self.emission.bodies.addresses[self.emission.problem.spec.product.b]
+        b = f.at(weights, "float", f.mul(n0, plan.panel // PANEL))
         for line in range(0, SIDE, LINES):
             self._weights_to_points(b, line, columns)
-            self._products(line, rows, columns)
-        with f.loop(0, rows) as r:
-            sums = f.at(self.scratch.sums, "float", f.mul(r.index, plan.width))
-            self._to_outputs(f.add(m0, r.index), sums, n0, columns)
+            if not self.has_edges:
+                self._products(line, range(SIDE), 0, rows, columns)
+                continue
+            for points in (range(EDGE_SIDE), range(EDGE_SIDE, SIDE)):
+                have = [x for x in plan.grid.shares() if x.has(line, points.start)]
+                begin, end = have[0].begin, have[-1].end
+                self._products(line, points, begin, end - begin, columns)
+
+        def outputs(number: Int, place: Place, is_low: bool, is_right: bool) -> None:
+            sums = f.at(self.scratch.sums, "float", f.mul(number, plan.width))
+            self._to_outputs(place, sums, n0, columns, is_low, is_right)
+
+        self._each(m0, rows, outputs)
 
     def _weights_to_points(self, b: Value, line: int, columns: Int | None) -> None:
         """Emit the transform of a tile's weights to LINES lines of points."""
@@ -243,25 +344,31 @@ class BytesAtPoints:
         given = (b, self.scratch.weights, f.i64(plan.panel))
         f.call_part(name, lambda g: define_weights_to_points(g, *key), *given)
 
-    def _products(self, line: int, rows: Int, columns: Int | None) -> None:
-        """Emit the products of LINES lines of points."""
+    def _products(self, line: int, points: range, begin: int, rows: Int, columns: Int | None) -> None:
+        """Emit the products of `rows` tiles from `begin` on at `points` of LINES lines."""
         f, plan, scratch = self.f, self.plan, self.scratch
-        row_tiles = self.row_tiles.for_columns(columns)
+        m, block = (rows, rows) if self.has_edges and isinstance(rows, int) else (plan.grid.total, plan.block)
+        row_tiles = RowTiles(f, m, block, plan.steps, plan.width, self.tile, arithmetic_of(SHORT_PAIRS))
+        row_tiles = row_tiles.for_columns(columns)
         strides = Strides(plan.steps, plan.width, plan.width, plan.steps, is_shared=True)
         vectors, arithmetic = row_tiles.used_vectors(columns), row_tiles.arithmetic
         kernels = MicroKernels(f, "point", strides, vectors, arithmetic=arithmetic)
-        with f.loop(0, LINES * SIDE) as place:
-            point = f.add(line * SIDE, place.index)
-            weights = f.at(scratch.weights, "float", f.mul(place.index, plan.point_weights))
-            a = f.at(scratch.points, "float", f.mul(point, plan.point_rows))
-            sums = f.at(scratch.sums, "float", f.mul(point, plan.point_sums))
+        with f.loop(0, LINES) as i, f.loop(points.start, points.stop) as column:
+            place = f.add(f.mul(i.index, SIDE), column.index)
+            point = f.add(line * SIDE, place)
+            weights = f.at(scratch.weights, "float", f.mul(place, plan.point_weights))
+            first_row, first_sum = begin * plan.steps, begin * plan.width
+            a = f.at(scratch.points, "float", f.add(f.mul(point, plan.point_rows), first_row))
+            sums = f.at(scratch.sums, "float", f.add(f.mul(point, plan.point_sums), first_sum))
             row_tiles.from_cache(kernels, a, weights, rows, sums)
 
-    def _to_outputs(self, tile: Int, sums: Value, n0: Int, columns: Int | None) -> None:
+    def _to_outputs(
+        self, place: Place, sums: Value, n0: Int, columns: Int | None, is_low: bool, is_right: bool
+    ) -> None:
         """Emit the outputs of one tile and their epilogue."""
         f, plan, scratch, width = self.f, self.plan, self.scratch, self.plan.width
         used = f.i64(width if columns is None else columns)
         given = (sums, f.i64(plan.point_sums), scratch.passed, scratch.outputs, f.i64(width), used)
         f.call_part("winograd_bytes_to_outputs", define_points_to_outputs, *given)
-        place = self.tiles.place(f, tile)
-        emit_outputs(self.emission, self.geometry, place, scratch.outputs, n0, columns)
+        down, along = (EDGE_APART if is_edge else 1 for is_edge in (is_low, is_right))
+        emit_outputs(self.emission, self.geometry, place, scratch.outputs, n0, columns, down, along)

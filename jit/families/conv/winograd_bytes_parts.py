@@ -1,7 +1,7 @@
 """The transforms of Winograd's convolution of bytes (`winograd_bytes`), in integers.
 
 4 outputs x 6 pixels under 3 taps are 4 of the coefficients of a product of polynomials; the points at which
-it is taken are 0, 1, -1, 2, -1/2 and infinity. Two of them at most are the same modulo 2, so that outputs
+it is taken are 0, 1, -1, infinity, 2 and -1/2. Two of them at most are the same modulo 2, so that outputs
 are divided by no more than 2 along an axis, and 15, which has an inverse modulo 2^32: from sums modulo 2^32,
 the outputs are exact below 2^29. Pixels of 0 to 255 have points of 24,990 at most, and weights, which are
 scaled by what the points' numbers are divided by, of 28,800 at most: all are 16-bit integers.
@@ -11,7 +11,7 @@ Of four bytes side by side the even ones and the odd ones are pairs, which a ste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Int, Value
@@ -25,7 +25,9 @@ from .winograd_points import SIDE, TAPS, TILE
 INVERSE, SHIFT = pow(15 * 15, -1, 1 << 32) - (1 << 32), 2  # of outputs times 30 * 30
 PAIRS = 2  # of a quad
 LEAST_CHANNELS = 2 * LANES  # that are taken to points at a time
-LINES = 3  # of points to which weights are taken at a time
+LINES = 2  # of points to which weights are taken at a time
+EDGE, EDGE_SIDE = 2, 4  # outputs along an axis of a tile at the edge that has no more, and their points
+EDGE_APART = TILE - 1  # from one of its outputs to the next
 
 
 def pixels_along(d: Sequence[Vec]) -> list[Vec]:
@@ -37,10 +39,18 @@ def pixels_along(d: Sequence[Vec]) -> list[Vec]:
         even[2] - even[0],
         even[2] + even[1],
         even[2] - even[1],
+        even[3] - even[1],
         twice[2] + apart[1],
         apart[2] - twice[1],
-        even[3] - even[1],
     ]
+
+
+def pixels_of_edge_along(d: Sequence[Vec]) -> list[Vec]:
+    """Return the first EDGE_SIDE points of as many pixels along an axis, of which a tile has 2 outputs: times
+    what makes the others, if they are 0, give these as the first and the last one of 4."""
+    total, less = d[1] + d[2], d[2] - d[1]
+    first, last = d[0] - d[2], d[3] - d[1]
+    return [first + first, 0 - (total + total + total), less + less + less, last + last]
 
 
 def taps_along(g: Sequence[Vec]) -> list[Vec]:
@@ -50,21 +60,21 @@ def taps_along(g: Sequence[Vec]) -> list[Vec]:
         g[0] * 15,
         (ends + g[1]) * -5,
         (ends - g[1]) * 5,
+        g[2] * 15,
         g[0] + twice + (g[2] << 2),
         twice - g[2] - (g[0] << 2),
-        g[2] * 15,
     ]
 
 
 def outputs_along(m: Sequence[Vec]) -> list[Vec]:
     """Return 30 times the outputs of 6 points along an axis."""
     plus, minus = m[1] + m[2], m[1] - m[2]
-    less, more = m[3] - (m[4] + m[4]), m[3] + m[3] + m[4]
+    less, more = m[4] - (m[5] + m[5]), m[4] + m[4] + m[5]
     return [
-        m[0] + plus + (m[3] + (m[4] << 3)),
+        m[0] + plus + (m[4] + (m[5] << 3)),
         minus + (less + less),
         plus + (more + more),
-        minus + (m[3] << 3) + (m[5] - m[4]),
+        minus + (m[4] << 3) + (m[3] - m[5]),
     ]
 
 
@@ -73,15 +83,16 @@ def channels_at_once(channels: int) -> int:
     return next(n for n in (2 * LEAST_CHANNELS, LEAST_CHANNELS) if channels % n == 0)
 
 
-def define_bytes_to_points(g: Function, at_once: int) -> None:
+def define_bytes_to_points(g: Function, at_once: int, is_low: bool, is_right: bool) -> None:
     """The channels of one tile's window, `at_once` at a time, zeros outside of the image, to their points,
-    `apart` steps from one another: steps of the even bytes, then of the odd ones."""
+    `apart` steps from one another: steps of the even bytes, then of the odd ones. `is_low`, `is_right`:
+    whether the tile has EDGE outputs at most down and along."""
     image, y, x, height, across, channels, zeros, passed, to, apart = g.params
-    kind, vectors = vector("i16", at_once // 2), SIDE * SIDE
-    step = at_once // 4  # of 32 bits: to a vector
-    columns = [_inside(g, g.add(x, j), across) for j in range(SIDE)]
+    (down, to_down), (along, to_along) = map(_axis, (is_low, is_right))
+    kind, points, step = vector("i16", at_once // 2), SIDE * SIDE, at_once // 4
+    columns = [_inside(g, g.add(x, j), across) for j in range(along)]
     with g.loop(0, channels, at_once) as c:
-        with g.loop(0, SIDE) as line:
+        with g.loop(0, down) as line:
             row = g.add(y, line.index)
             is_there = _inside(g, row, height)
             first = g.add(g.mul(row, across), x)
@@ -95,16 +106,21 @@ def define_bytes_to_points(g: Function, at_once: int) -> None:
             even = [value.binary("and", 255) for value in given]
             odd = [value.binary("lshr", 8) for value in given]
             for number, pixels in enumerate((even, odd)):
-                for j, value in enumerate(pixels_along(pixels)):
-                    place = g.add(g.mul(line.index, SIDE), number * vectors + j)
+                for j, value in enumerate(to_along(pixels)):
+                    place = g.add(g.mul(line.index, SIDE), number * points + j)
                     g.store(value.value, line_of(g, passed, place), align=4)
-        with g.loop(0, SIDE) as pixel, g.loop(0, PAIRS) as pair:
-            begin = g.add(g.mul(pair.index, vectors), pixel.index)
-            given = [_load(g, kind, line_of(g, passed, g.add(begin, i * SIDE))) for i in range(SIDE)]
+        with g.loop(0, along) as pixel, g.loop(0, PAIRS) as pair:
+            begin = g.add(g.mul(pair.index, points), pixel.index)
+            given = [_load(g, kind, line_of(g, passed, g.add(begin, i * SIDE))) for i in range(down)]
             there = g.add(g.udiv(c.index, 2), g.mul(pair.index, step))
-            for i, value in enumerate(pixels_along(given)):
+            for i, value in enumerate(to_down(given)):
                 place = g.mul(g.add(pixel.index, i * SIDE), apart)
                 g.store(value.value, g.at(to, "float", g.add(place, there)), align=4)
+
+
+def _axis(is_edge: bool) -> tuple[int, Callable[[Sequence[Vec]], list[Vec]]]:
+    """Return how many pixels a tile reads along an axis, and what takes them to as many points."""
+    return (EDGE_SIDE, pixels_of_edge_along) if is_edge else (SIDE, pixels_along)
 
 
 def define_weights_to_points(

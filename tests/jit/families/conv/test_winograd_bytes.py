@@ -13,10 +13,14 @@ from shapevm.jit.families.conv import winograd_bytes
 from shapevm.jit.families.conv.conv import pack_groups_together
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_bytes_parts import (
+    EDGE,
+    EDGE_APART,
+    EDGE_SIDE,
     INVERSE,
     SHIFT,
     outputs_along,
     pixels_along,
+    pixels_of_edge_along,
     taps_along,
 )
 from shapevm.jit.families.conv.winograd_points import SIDE, TAPS, TILE
@@ -29,10 +33,13 @@ from ...tiers import all_equal, by_target
 
 VARIANT = "winograd-bytes"
 #: (images, height, width, channels, columns, padding): tiles at every side partly outside, several blocks of
-#: tiles, parts of a panel, channels of half a vector, more padding than a tap reaches.
+#: tiles, parts of a panel, channels of half a vector, more padding than a tap reaches, tiles of 1 or 2
+#: outputs at the lower edge, the right one, both.
 CASES = (
     (1, 28, 29, 64, 64, (1, 1)), (2, 17, 19, 32, 37, (1, 1)), (3, 13, 31, 96, 70, (0, 1)),
     (1, 23, 16, 160, 16, (2, 0)), (1, 12, 41, 64, 1, (1, 5)), (7, 8, 11, 128, 33, (1, 1)),
+    (1, 14, 14, 64, 37, (1, 1)), (1, 13, 16, 32, 70, (1, 1)), (1, 20, 9, 96, 64, (1, 1)),
+    (1, 5, 6, 64, 8, (1, 1)),
 )  # fmt: skip
 
 
@@ -93,6 +100,11 @@ def test_transforms_are_exact_in_16_bits_and_undone_modulo_2_to_the_32() -> None
     wrapped = (found * INVERSE).astype(np.int32) >> SHIFT  # modulo 2**32
     assert np.array_equal(wrapped, wanted)
     both = np.kron(pixels, pixels)
+    edge = matrix(pixels_of_edge_along, EDGE_SIDE)
+    assert abs(edge).sum(1).max() < abs(pixels).sum(1).max()
+    products = (edge @ x[:EDGE_SIDE] @ pixels.T) * (taps[:EDGE_SIDE] @ w @ taps.T)
+    found = outputs[::EDGE_APART, :EDGE_SIDE] @ products @ outputs.T
+    assert np.array_equal(found, 900 * np.array(wanted)[:EDGE])
     assert 255 * np.maximum(both, 0).sum(1).max() == 255 * np.maximum(-both, 0).sum(1).max() == 24990
     assert 128 * abs(np.kron(taps, taps)).sum(1).max() == 28800 < 1 << 15
 
@@ -134,7 +146,7 @@ def test_the_greatest_sums_are_exact(sign: int) -> None:
 def test_it_is_taken_where_it_pays() -> None:
     vnni, plain = "x86-64-v4-vnni", "x86-64-v3"
     of_resnet = ((56, 64, True), (28, 128, True), (14, 256, True), (7, 512, False))
-    for side, c, wanted in (*of_resnet, (3, 64, False)):
+    for side, c, wanted in (*of_resnet, (13, 256, True), (3, 64, False)):
         assert (VARIANT in variants(conv((1, side, side, c, c, (1, 1))), vnni)) is wanted
     for side, c, wanted in ((28, 128, True), (7, 512, True), (3, 64, False)):
         assert (VARIANT in variants(conv((1, side, side, c, c, (1, 1))), plain)) is wanted
