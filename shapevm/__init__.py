@@ -124,12 +124,15 @@ def compile(
         from .kernel_store import open_store
 
         check_compiler()
+        from .argument_check import check_callable
         from .early_file import early_file
         from .early_processes import started_early
         from .limits import check_strategy
         from .options import check_options
 
         strategy, options = check_strategy(strategy), check_options(options)
+        if progress is not None:
+            check_callable("progress", progress, "the stage, the steps done and all steps")
         stores = list(map(open_store, options.targets))
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
         with early_file(model, options.weights) as file:
@@ -188,7 +191,7 @@ def load(
         FileError: The file cannot be read.
         ArtifactError: It is not sound; VerifyError, where its bytecode is not.
         TargetError: It holds no code for this CPU, and there is no compiler.
-        ArgumentError: A strategy, verify, digest or limit that cannot be.
+        ArgumentError: An argument of another kind, or a strategy, verify, digest or limit that cannot be.
     """
     from .limits import Limits, check_strategy
     from .opening import open_executable

@@ -1,11 +1,13 @@
-"""What a caller gives in place of a model, of its example inputs or of dynamic_shapes: one sentence with the
-fix, before anything is traced."""
+"""What a caller gives in place of a model, of its example inputs or of dynamic_shapes, or as an argument of
+another kind than a function takes: one sentence with the fix, before anything is traced or run."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+import os
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,59 @@ def check_artifact(path: Path) -> None:
         raise ArtifactError(f"{path} is no .svm file: it is {kind}")
 
 
+def check_path(name: str, value: Any, others: str = "") -> None:
+    """Raise ArgumentError for what is no path. `others`: what the argument `name` may be besides."""
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentError(f"{name} is {reprlib.repr(value)}; give a path{others}")
+
+
+def check_plugins(plugins: Any) -> None:
+    """Raise ArgumentError for what is no list of paths."""
+    if isinstance(plugins, str | bytes | os.PathLike) or not isinstance(plugins, Iterable):
+        raise ArgumentError(f"plugins is {reprlib.repr(plugins)}; give a list of paths")
+    for plugin in plugins:
+        check_path("a plug-in", plugin)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise ArgumentError for what is neither a bool nor None."""
+    if value is not None and not isinstance(value, bool):
+        raise ArgumentError(f"{name} is {reprlib.repr(value)}; it must be True, False or None")
+
+
+def check_callable(name: str, value: Any, takes: str) -> None:
+    """Raise ArgumentError for what cannot be called. `takes`: the arguments that it is called with."""
+    if not callable(value):
+        raise ArgumentError(f"{name} is {reprlib.repr(value)}; give a function of {takes}")
+
+
+def check_by_name(name: str, values: Any, of: str) -> None:
+    """Raise ArgumentError for what is no dict of `of` by name."""
+    if type(values) is not dict and not isinstance(values, Mapping):
+        raise ArgumentError(f"{name} is of type {type(values).__name__}; give a dict of {of} by name")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raise ArgumentError for what is no number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ArgumentError(f"{name} is {reprlib.repr(value)}; give a number of seconds, 0 or more")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raise ArgumentError for what is no whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} is {reprlib.repr(value)}; give a whole number, 1 or more")
+
+
+def check_programs(programs: Iterable[Any]) -> None:
+    """Raise ArgumentError for an argument that is no compiled program."""
+    for program in programs:
+        if not hasattr(program, "machine"):
+            raise ArgumentError(
+                f"{reprlib.repr(program)} is no program; give what shapevm.compile and shapevm.load return"
+            )
+
+
 def check_model(model: Any) -> None:
     """Raise ArgumentError for what is no model, with what to give instead."""
     if isinstance(model, str | Path):
@@ -84,9 +139,9 @@ def check_model(model: Any) -> None:
         )
     elif not hasattr(model, "graph") and not hasattr(model, "forward"):
         name = getattr(model, "__name__", "") if callable(model) else ""
-        what = f"function {name}" if name else f"{type(model).__name__} {str(model)[:40]!r}"
+        what = f"the function {name}" if name else reprlib.repr(model)
         fix = "a torch.nn.Module whose forward calls it, or torch.jit.script of it" if name else "a module"
-        raise ArgumentError(f"the model is the {what}; give {fix}")
+        raise ArgumentError(f"the model is {what}; give {fix}")
 
 
 def program_of(model: Any) -> Any:
@@ -185,7 +240,7 @@ def _check_dynamic_shapes(bound: Mapping[str, Any], n_parameters: int, dynamic_s
         dynamic_shapes = dict(zip(names, dynamic_shapes, strict=False))
     for name in dynamic_shapes:
         if name not in names:
-            hint = nearest(str(name), names, f"there are {', '.join(names) or 'none'}")
+            hint = nearest(str(name), names, f"it takes {', '.join(names) or 'none'}")
             raise ArgumentError(f"dynamic_shapes names {name!r}, which is no input of forward; {hint}")
     for name, axes in dynamic_shapes.items():
         _check_axes(name, axes, getattr(bound[name], "ndim", None))

@@ -167,6 +167,10 @@ def _fitted(symbol: Symbol, item: Any, wanted: SizeRange) -> int | SizeRange:
     is_outside = wanted.min < symbol.min or (
         symbol.max is not None and wanted.max is not None and wanted.max > symbol.max
     )
+    if wanted.max is not None and wanted.max < wanted.min:
+        raise ArgumentError(
+            f"buckets: {symbol.name} has the item {item!r}; a range begins with its least size"
+        )
     if is_outside or (high is not None and high < low):
         text = f", a multiple of {symbol.multiple_of}" if symbol.multiple_of != 1 else ""
         raise ArgumentError(f"buckets: {symbol.name} has the item {item!r}; the program takes {bounds}{text}")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import profiles, torch_profiler
+from .argument_check import check_by_name, check_path, check_seconds
 from .background import BackgroundCompilation
 from .call_form import forms_of
 from .errors import InputError
@@ -186,8 +187,10 @@ class Executable:
         """Run on flat inputs by name; return flat outputs by name, as the standalone runner does.
 
         `out`: arrays for some outputs by name, into which these are written; they must fit, see `outputs`.
-        Raises InputError for an input that is missing or unknown.
+        Raises InputError for an input that is missing or unknown, ArgumentError for `inputs` and `out` that
+        are no dicts and for an array in `out` that does not fit.
         """
+        check_by_name("inputs", inputs, "arrays")
         names = self._form.names
         for name in (*inputs, *names):
             if name not in names or name not in inputs:
@@ -200,6 +203,7 @@ class Executable:
         return {row.name: value for row, value in zip(self._machine.outputs, results, strict=False)}
 
     def _places(self, out: Mapping[str, Any]) -> dict[int, Any]:
+        check_by_name("out", out, "arrays")
         names = [row.name for row in self.outputs]
         unknown = [name for name in out if name not in names]
         if unknown:
@@ -256,6 +260,7 @@ class Executable:
         Raises FileError where it cannot be written, or where the artifact that the program was loaded from
         was changed since.
         """
+        check_path("path", path)
         try:
             with self._saving, replacing(path) as file:
                 for piece in self._portable().pieces():
@@ -300,6 +305,8 @@ class Executable:
         are timed from the first reading on."""
         from .metrics import metrics_text
 
+        if model is not None and not isinstance(model, str):
+            raise ArgumentError(f"model is {model!r}; give the text of a label")
         return metrics_text(self, self.name if model is None else model)
 
     def explain(self, measure: bool = False) -> Explanation:
@@ -363,6 +370,7 @@ class Executable:
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
         """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
         seconds."""
+        check_seconds("timeout", timeout)
         return self.specialisation.wait(timeout)
 
     def summary(self) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from .argument_check import check_count
 from .files import write_text
 from .launch_graph import Node, launch_graph, svg
 from .page import Cell, page, part, table
@@ -369,8 +370,7 @@ def profile(exe: Executable, inputs: Any = None, calls: int = 10) -> ExecutionPr
     made = ExecutionProfile(exe)
     if inputs is None:
         return made
-    if calls < 1:
-        raise ArgumentError(f"calls is {calls}; give 1 or more")
+    check_count("calls", calls)
     is_named = isinstance(inputs, Mapping)
     args = () if is_named else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
 

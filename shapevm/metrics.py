@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .argument_check import check_programs
 from .vm.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class PrometheusCollector:
     """Collects the metrics of some programs, or of all that are open, for `prometheus_client` (package
     `shapevm[metrics]`): register it with a registry. Programs of one name get the labels NAME, NAME-2, ...
 
-    Raises ArgumentError where prometheus_client is not installed.
+    Raises ArgumentError where prometheus_client is not installed, and for what is no program.
     """
 
     def __init__(self, *executables: Executable) -> None:
@@ -60,6 +61,7 @@ class PrometheusCollector:
             raise ArgumentError(
                 "prometheus_client is not installed: pip install 'shapevm[metrics]'"
             ) from None
+        check_programs(executables)
         self._parse = text_string_to_metric_families
         self._only = executables
         for exe in executables:

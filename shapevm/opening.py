@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .argument_check import check_artifact
+from .argument_check import check_artifact, check_path, check_plugins
 from .executable import Executable, torch_operators
 from .limits import Limits, machine_options
 from .remote import is_url, open_artifact
@@ -61,9 +61,11 @@ def open_executable(
     from .compiler_packages import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
+    check_plugins(plugins)
     options = replace(options, plugins=tuple(os.path.abspath(plugin) for plugin in plugins))
     trust = trust or Trust()
     if not isinstance(artifact, bytes | bytearray | memoryview):
+        check_path("the artifact", artifact, ", a URL or the artifact's bytes")
         return _open_at(artifact, options, trust)
     if trust.trust is not None:
         raise ArgumentError("trust: bytes have no signature beside them; load the signed file by its path")

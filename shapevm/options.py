@@ -100,7 +100,8 @@ class Row:
                 known = ", ".join(str(choice) for choice in self.choices if choice is not None)
                 raise ArgumentError(f"{name} {each!r} is unknown; known are {known}")
         if self.choices and (not several or len(set(several)) < len(several)):
-            raise ArgumentError(f"{name} is {value!r}; it must be one of its choices, or different ones")
+            known = ", ".join(str(choice) for choice in self.choices if choice is not None)
+            raise ArgumentError(f"{name} is {value!r}; give one of {known}, or a list of different ones")
         if not self.choices and not self.is_right(value):
             raise ArgumentError(f"{name} is {reprlib.repr(value)}; it must be {self.must_be}")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .argument_check import check_programs
 from .vm.errors import ArgumentError, FileError
 from .vm.files import read_regular, replacing
 from .vm.fork_lock import ForkLock
@@ -248,7 +249,7 @@ def closing(exe: Executable) -> None:
 def record(*executables: Executable) -> Recording:
     """Return a context that records calls: of these programs, or of all, those loaded within it too.
 
-
-    It gives a `Recording`: `profiles`, `save(path)`.
+    It gives a `Recording`: `profiles`, `save(path)`. Raises ArgumentError for what is no program.
     """
+    check_programs(executables)
     return Recording(executables)

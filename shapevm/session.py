@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from .argument_check import check_by_name
 from .call_form import CallForm
 from .state import State
 from .vm.errors import ArgumentError
@@ -45,6 +46,7 @@ class Session:
 
         Raises ArgumentError for a buffer that is missing or unknown, or has another dtype or shape.
         """
+        check_by_name("the state", values, "arrays")
         if self.held is not None:
             self.held.take(values)
         elif values:

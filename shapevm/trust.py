@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .argument_check import check_flag, check_path
 from .settings import settings
 from .vm.errors import ArgumentError, ArtifactError, FileError
 from .vm.files import HeldFile, replacing
@@ -32,12 +33,16 @@ class Trust:
     native_code: bool | None = None
 
     def of(self, options: LoadOptions, path: Path) -> LoadOptions:
-        """Return the runtime's options for the artifact at `path`. Raises ArgumentError for a way to verify
-        or a digest that cannot be, ArtifactError and FileError as `signed_digest` does.
+        """Return the runtime's options for the artifact at `path`. Raises ArgumentError for an argument that
+        cannot be, ArtifactError and FileError as `signed_digest` does.
         """
         verify_code(self.verify or "auto")
+        check_flag("copy", self.copy)
+        check_flag("native_code", self.native_code)
         digest = parse_digest(self.digest) if self.digest is not None else None
         if self.trust is not None:
+            if not isinstance(self.trust, bytes):
+                check_path("trust", self.trust, " of an Ed25519 public key in PEM, or its bytes")
             signed = signed_digest(path, self.trust)
             if digest not in (None, signed):
                 raise ArtifactError(f"{path}: its signature is for another digest than {self.digest}")
@@ -50,7 +55,7 @@ class Trust:
 def parse_digest(text: str) -> bytes:
     """Return the 32 bytes of a SHA-256 in hexadecimal. Raises ArgumentError for anything else."""
     try:
-        digest = bytes.fromhex(text.strip())
+        digest = bytes.fromhex(text.strip()) if isinstance(text, str) else b""
     except ValueError:
         digest = b""
     if len(digest) != 32:

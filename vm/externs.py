@@ -52,13 +52,15 @@ def extern(name: str, *, fills: bool = False) -> Callable[[Function], Function]:
     contiguous arrays of zeros, and fills them; what it returns is ignored. It may be called from several
     threads at once. An exception ends the call with ExternError.
 
-    Raises ArgumentError for a name without "::".
+    Raises ArgumentError for a name without "::", and for what is no function.
     """
-    namespace, _, rest = name.partition("::")
+    namespace, _, rest = str(name).partition("::")
     if not namespace or not rest:
         raise ArgumentError(f'an extern is named {name!r}; write "library::function", such as "mylib::scale"')
 
     def declare(function: Function) -> Function:
+        if not callable(function):
+            raise ArgumentError(f"extern {name}: {function!r} is no function")
         _DECLARED[name] = Extern(name, function, fills)
         return function
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...vm.errors import ArgumentError
 from ..ir.errors import DtypeError, Error, UnsupportedOp
 from ..ir.graph import Builder, Graph, Value, erase
 from ..ir.promotion import is_float
@@ -46,14 +47,16 @@ def converter(operator: str) -> Callable[[Converter], Converter]:
     `shapevm.compiler.ops.build`, and returns the result's value, or a tuple of them; their dtypes and shapes
     must be those that the operator's fake kernel gives. It comes before any converter of shapevm's own.
 
-    Raises ValueError for a name of another form.
+    Raises ArgumentError for a name of another form, and for what is no function.
     """
-    namespace, _, rest = operator.partition("::")
+    namespace, _, rest = str(operator).partition("::")
     if not namespace or not rest or rest.count(".") > 1:
-        raise ValueError(f'operator is {operator!r}; write "namespace::name", such as "mylib::scale"')
+        raise ArgumentError(f'operator is {operator!r}; write "namespace::name", such as "mylib::scale"')
     name, _, overload = rest.partition(".")
 
     def register(convert: Converter) -> Converter:
+        if not callable(convert):
+            raise ArgumentError(f"converter of {operator}: {convert!r} is no function")
         register_converter(f"{namespace}.{name}.{overload or 'default'}", convert)
         return convert
 

@@ -45,8 +45,8 @@ def function_of_test(x):
         ("net", "model 'net' is neither a module nor a file of .pt2"),
         ("missing.pt2", "missing.pt2 does not exist"),
         ("missing.pt", "missing.pt does not exist"),
-        (None, "the model is the NoneType 'None'; give a module"),
-        (5, "the model is the int '5'; give a module"),
+        (None, "the model is None; give a module"),
+        (5, "the model is 5; give a module"),
     ],
 )
 def test_in_place_of_a_model(model, sentence):
@@ -185,3 +185,43 @@ def test_profile_of_another_model(artifact, tmp_path, command):
 )
 def test_files_that_the_command_line_cannot_compile(tmp_path, model, sentence):
     assert sentence in run("compile", model, "-o", tmp_path / "o.svm", code=1)
+
+
+PROGRAM = shapevm.compile(Net().eval(), (X,))
+WRONG_KINDS = {
+    "progress": (
+        lambda: shapevm.compile(Net(), (X,), progress=3),
+        "progress is 3; give a function of the stage",
+    ),
+    "no artifact": (lambda: shapevm.load(None), "the artifact is None; give a path, a URL or the artifact's"),
+    "copy": (lambda: shapevm.load(b"", copy="yes"), "copy is 'yes'; it must be True, False or None"),
+    "native_code": (lambda: shapevm.load(b"", native_code="yes"), "native_code is 'yes'; it must be True"),
+    "digest": (lambda: shapevm.load(b"", digest=3), "digest 3 is no SHA-256: it must be 64 hexadecimal"),
+    "trust": (lambda: shapevm.load("model.svm", trust=3), "trust is 3; give a path of an Ed25519 public key"),
+    "one plug-in": (lambda: shapevm.load(b"", plugins="scale.so"), "plugins is 'scale.so'; give a list of"),
+    "a plug-in": (lambda: shapevm.load(b"", plugins=[3]), "a plug-in is 3; give a path"),
+    "inputs": (lambda: PROGRAM.run([X]), "inputs is of type list; give a dict of arrays by name"),
+    "out": (lambda: PROGRAM.run({"x": X}, out=3), "out is of type int; give a dict of arrays by name"),
+    "state": (lambda: PROGRAM.set_state(3), "the state is of type int; give a dict of arrays by name"),
+    "save": (lambda: PROGRAM.save(None), "path is None; give a path"),
+    "calls": (lambda: PROGRAM.profile((X,), calls="1"), "calls is '1'; give a whole number, 1 or more"),
+    "label": (lambda: PROGRAM.metrics(model=3), "model is 3; give the text of a label"),
+    "wait": (lambda: PROGRAM.wait_until_specialised("1"), "timeout is '1'; give a number of seconds, 0 or"),
+    "record": (lambda: shapevm.record(3), "3 is no program; give what shapevm.compile and shapevm.load"),
+    "collect": (lambda: shapevm.PrometheusCollector(3), "3 is no program; give what shapevm.compile and"),
+    "threads": (lambda: shapevm.set_threads("4"), "threads: '4' is no number of threads; give 1 to 256"),
+    "extern": (lambda: shapevm.extern(3), 'an extern is named 3; write "library::function"'),
+    "extern's function": (lambda: shapevm.extern("a::b")(3), "extern a::b: 3 is no function"),
+    "converter": (lambda: shapevm.converter("a"), "operator is 'a'; write \"namespace::name\""),
+    "converter's function": (lambda: shapevm.converter("a::b")(3), "converter of a::b: 3 is no function"),
+    "targets": (lambda: shapevm.Options(target=[]), "target is []; give one of x86-64-v4-amx"),
+}
+
+
+@pytest.mark.parametrize(("call", "sentence"), WRONG_KINDS.values(), ids=WRONG_KINDS)
+def test_an_argument_of_another_kind(call, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    PROGRAM.save("model.svm")
+    with pytest.raises(shapevm.ArgumentError) as caught:
+        call()
+    assert str(caught.value).startswith(sentence)

@@ -90,7 +90,7 @@ def test_one_profile_at_a_time(exe):
 def test_named_inputs_and_wrong_calls(exe):
     assert exe.profile({"x": rows(2)}, calls=1).data["calls"] == 1
     assert exe.profile(rows(2), calls=2).data["calls"] == 2
-    with pytest.raises(shapevm.ArgumentError, match="calls is 0; give 1 or more"):
+    with pytest.raises(shapevm.ArgumentError, match="calls is 0; give a whole number, 1 or more"):
         exe.profile((rows(2),), calls=0)
 
 
