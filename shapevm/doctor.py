@@ -149,7 +149,9 @@ def _tiles(measure: bool) -> Iterator[Finding]:
     yield Finding("machine", "register tiles", replaced or "those of the built-in table, measured")
     for name, of in choice.measured.items():
         others = (f"{tile} {max(of.shares(tile)):.2f}" for tile in of.turns[0] if tile != of.own)
-        yield Finding("machine", _of_class(name), f"{of.own}; times its time: {', '.join(others)}")
+        yield Finding(
+            "machine", _of_class(name), f"{of.own}; share of its time that others take: {', '.join(others)}"
+        )
 
 
 def _of_class(name: str) -> str:

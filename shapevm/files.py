@@ -64,6 +64,8 @@ def _load(place: str | Path) -> Any:
         reason = (
             error.strerror if isinstance(error, OSError) and error.strerror else str(error).split(". ")[0]
         )
+        if "pickle" in reason:  # what numpy takes all other files for
+            reason = "it is no .npy or .npz file, or holds Python objects"
         raise FileError(f"{place} cannot be read as a numpy file: {reason}") from None
 
 

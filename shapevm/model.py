@@ -48,9 +48,7 @@ def load_model(text: str, inputs: Sequence[str] = ()) -> dict[str, Any]:
         raise ArgumentError(f"{place} has no function {name!r}")
     made = factory()
     if not isinstance(made, dict) or "model" not in made:
-        raise ArgumentError(
-            f"{text} returned a {type(made).__name__}; it must return a dict with at least 'model'"
-        )
+        raise ArgumentError(f"{text} returned {made!r:.60}; it must return a dict with at least 'model'")
     for key in made:
         if key not in KEYS:
             raise unknown_name(f"{text} returned a dict, whose key", key, KEYS)

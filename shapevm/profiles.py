@@ -142,7 +142,9 @@ def from_json(data: Any, what: str = "profile") -> Profile:
                 )
             sizes[values] = Calls(row["count"], number(row["total_ns"]), number(row["least_ns"]))
         return Profile(str(data["program"]), symbols, sizes, number(data["dropped"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise ArgumentError(f"{what} is no profile that this version reads: it has no {error}") from None
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"{what} is no profile that this version reads: {error}") from None
 
 

@@ -14,13 +14,19 @@ from .shared import artifact_argument, existing, profile_option, recorded_sizes,
 
 @click.command("stress")
 @artifact_argument
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="how long it calls"
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=5, show_default=True, help="threads that call it"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="of the random shapes and inputs")
 @click.option("--shapes", type=click.IntRange(min=100), help="instead: this many distinct shapes, once each")
 def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shapes: int | None) -> None:
-    """Throw streams of shapes at ARTIFACT while code is evicted and compilations fail; exit 1 if any result
-    differs from the generic tier's. With --shapes: exit 1 if resident memory grows.
+    """Call ARTIFACT at many shapes under stress.
+
+    Several threads call it, while code is evicted and compilations fail. Exit 1 if any result differs from
+    the generic tier's, with --shapes if resident memory grows.
     """
     from ..stress import MAX_GROWTH, many_shapes, stress
 
@@ -38,21 +44,25 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shap
 @click.option("--inputs", type=existing, metavar="FILE.npz", help="these inputs, not random ones")
 @sizes_option
 @profile_option
-@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True, help="time for random inputs"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="of the random sizes and inputs")
 @click.option(
     "--pad", "pads", multiple=True, metavar="SIZE[=MASK]",
     help="a size that is padded, and the input that masks it (repeatable); default: by inputs named mask",
 )  # fmt: skip
 @click.option("--no-pad", is_flag=True, help="no size is padded")
-@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def prove_command(
     artifact: Path, inputs: Path | None, sizes: tuple[str, ...], profiles: tuple[Path, ...], seconds: float,
     seed: int, pads: tuple[str, ...], no_pad: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compare the results of ARTIFACT bit by bit: all tiers, thread counts, saved and loaded, in the runner;
-    rows alone, permuted, in other batches, padded. Say which operators, at which lines, make results depend
-    on more than their row. Exit 1 if any bit differs.
+    """Compare ARTIFACT's results bit by bit.
+
+    On all tiers and thread counts, saved and loaded, in the runner; rows alone, permuted, in other batches,
+    padded. It says which operators, at which lines, make results depend on more than their row. Exit 1 if any
+    bit differs.
     """
     import json
 
@@ -76,7 +86,10 @@ def prove_command(
 @click.command("digest")
 @click.argument("file", type=existing)
 def digest_command(file: Path) -> None:
-    """Print the digest of FILE, its SHA-256, as shapevm.load(digest=...) and shapevm-run --digest take it."""
+    """Print the SHA-256 of FILE.
+
+    shapevm.load(digest=...) and shapevm-run --digest take it.
+    """
     from ..trust import digest
 
     found = digest(file)
@@ -87,7 +100,9 @@ def digest_command(file: Path) -> None:
 @click.argument("file", type=existing)
 @click.option("--key", type=existing, required=True, help="an Ed25519 private key in PEM")
 def sign_command(file: Path, key: Path) -> None:
-    """Sign FILE: write FILE.sig beside it. Make a key with: openssl genpkey -algorithm ed25519 -out key.pem;
+    """Sign FILE: write FILE.sig beside it.
+
+    Make a key with: openssl genpkey -algorithm ed25519 -out key.pem;
     its public half with: openssl pkey -in key.pem -pubout -out key.pub."""
     from ..trust import sign
 
@@ -100,7 +115,10 @@ def sign_command(file: Path, key: Path) -> None:
 @click.option("--trust", "key", type=existing, help="an Ed25519 public key in PEM that made FILE.sig")
 @click.option("--digest", "wanted", help="the SHA-256 that FILE must have")
 def verify_command(file: Path, key: Path | None, wanted: str | None) -> None:
-    """Check FILE: its structure, every hash, its bytecode; and its signature or digest. Nothing runs."""
+    """Check that FILE is sound.
+
+    Its structure, every hash, its bytecode; and its signature or digest where one is given. Nothing runs.
+    """
     from ..trust import check_artifact
 
     found = check_artifact(file, key, wanted)

@@ -9,7 +9,7 @@ import click
 
 from ..options import Options, check_options, parse_sizes
 from .flags import flag, option_flags, with_flags
-from .shared import MODEL_HELP, is_json, model_argument, say, say_files, shown_progress
+from .shared import MODEL_HELP, is_json, model_argument, path_type, say, say_files, shown_progress
 
 if TYPE_CHECKING:
     from ..build import Progress
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=path_type,
     required=True,
     help="the .svm file to write, or an .svmir file for the graph alone, as text",
 )
@@ -62,7 +62,8 @@ def _write_graph(arguments: dict[str, Any], options: Options, output: Path, prog
 
 
 @click.command(
-    "show", help=f"Print the stages of MODEL's compilation: a line a pass, then bytecode.\n\n{MODEL_HELP}"
+    "show",
+    help=f"Print the stages of a compilation.\n\nA line for each pass, then bytecode.\n\n{MODEL_HELP}",
 )
 @model_argument
 @click.option(
@@ -70,10 +71,16 @@ def _write_graph(arguments: dict[str, Any], options: Options, output: Path, prog
     "--after",
     "names",
     multiple=True,
-    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (the last two only so)",
+    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (repeatable)",
 )
-@click.option("--diff", is_flag=True, help="what each pass changes, not a line only")
-@click.option("--kernel", type=int, default=0, show_default=True, help="whose llvm and asm")
+@click.option("--diff", is_flag=True, help="what each pass changes instead of one line")
+@click.option(
+    "--kernel",
+    type=int,
+    default=0,
+    show_default=True,
+    help="the number of the kernel whose llvm and asm are printed",
+)
 @click.option(
     "--sizes",
     metavar="NAME=N,...",

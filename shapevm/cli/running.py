@@ -9,16 +9,20 @@ from typing import Any
 import click
 
 from ..settings import TABLE, settings
+from ..tables import output_width
 from .shared import (
     artifact_argument,
     inputs_option,
     is_json,
     output_option,
+    path_type,
     saved,
     say,
     say_files,
     strategy_option,
 )
+
+MEANING_INDENT = " " * 6  # of the lines that say what a setting means
 
 
 @click.command("run")
@@ -37,15 +41,11 @@ from .shared import (
     help="a library of functions that the program calls (repeatable)",
 )
 @inputs_option
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="where to write the results: .npz, or .npy for one"
-)
+@click.option("--output", type=path_type, help="where to write the results: .npz, or .npy for one")
 @strategy_option
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
-@click.option(
-    "--record", "profile", type=click.Path(path_type=Path), help="write the calls' sizes as a profile"
-)
-@click.option("--metrics", type=click.Path(path_type=Path), help="write all counters as OpenMetrics text")
+@click.option("--record", "profile", type=path_type, help="write the calls' sizes as a profile")
+@click.option("--metrics", type=path_type, help="write all counters as OpenMetrics text")
 def run_command(
     artifact: Path,
     verify: str | None,
@@ -60,8 +60,10 @@ def run_command(
     profile: Path | None,
     metrics: Path | None,
 ) -> None:
-    """Run ARTIFACT on numpy files; print the results' types, and milliseconds of the first call, median and
-    least."""
+    """Run ARTIFACT on numpy files.
+
+    It prints the results' types, and how many milliseconds calls took: the first, the median, the least.
+    """
     import time
 
     from .. import load, record
@@ -95,8 +97,9 @@ def _say_results(results: Mapping[str, Any], times: Sequence[float]) -> None:
         shown = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)
         say(f"{name}: {shown}")
     median, least = statistics.median(times), min(times)
+    calls = "1 call" if len(times) == 1 else f"{len(times)} calls"
     say(
-        f"first {times[0]:.3f} ms, median {median:.3f} ms, least {least:.3f} ms ({len(times)} calls)",
+        f"first {times[0]:.3f} ms, median {median:.3f} ms, least {least:.3f} ms ({calls})",
         outputs={name: _described(value) for name, value in results.items()},
         milliseconds={"first": times[0], "median": median, "least": least},
         calls=len(times),
@@ -112,12 +115,12 @@ def _described(value: Any) -> Any:
 @click.command("dis")
 @artifact_argument
 @click.option("--full", is_flag=True, help="all of ARTIFACT: text that shapevm asm makes the same bytes of")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="with --full: the .svmasm file to write"
-)
+@click.option("-o", "--output", type=path_type, help="with --full: the .svmasm file to write")
 def dis_command(artifact: Path, full: bool, output: Path | None) -> None:
-    """Print ARTIFACT's bytecode (instruction, offset, effect, model line), then its kernels' specs. With
-    --full also constants, machine code and everything else; large constants go to a file beside --output.
+    """Print ARTIFACT's bytecode, and its kernels' specs.
+
+    Each instruction has its offset, its effect and the model's line. With --full also constants, machine code
+    and everything else; large constants go to a file beside --output.
     """
     from ..inspect import specs_text
     from ..vm.artifact import read
@@ -151,7 +154,10 @@ def _full_text(artifact: Path, output: Path | None) -> None:
 @click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_option
 def asm_command(text: Path, output: Path) -> None:
-    """Assemble TEXT, as `shapevm dis --full` writes it or as people do, to an artifact."""
+    """Assemble a program as TEXT to an artifact.
+
+    TEXT is what `shapevm dis --full` writes, or what you write (docs/assembly.md).
+    """
     from ..text_files import read_program
 
     saved(read_program(text), output)
@@ -159,9 +165,12 @@ def asm_command(text: Path, output: Path) -> None:
 
 @click.command("inspect")
 @artifact_argument
-@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def inspect_command(artifact: Path, as_json: bool) -> None:
-    """Print what ARTIFACT takes, gives and holds, and whether the standalone runner can run it."""
+    """Print what ARTIFACT takes, gives and holds.
+
+    The last line says whether shapevm-run can run it.
+    """
     from ..inspect import inspect_text, inspection
 
     if as_json:
@@ -174,21 +183,22 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
 
 @click.command("settings")
 def settings_command() -> None:
-    """List every setting: its value (* where it is not the default), environment variable and meaning."""
+    """List every setting with its value.
+
+    A line gives the name, the environment variable and the value (* where it is not the default), those below
+    it the meaning.
+    """
     rows = [(setting, str(getattr(settings, setting.name))) for setting in TABLE]
     if is_json():
         names = {s.name: {"value": now, "variable": s.variable, "meaning": s.doc} for s, now in rows}
         say("", **names)
         return
-    widths = [
-        max(map(len, column)) for column in zip(*[(s.name, now, s.variable) for s, now in rows], strict=True)
-    ]
+    widest, variables = max(len(s.name) for s in TABLE), max(len(s.variable) for s in TABLE)
     for setting, now in rows:
         mark = " " if now == str(setting.default) else "*"
-        name, value, variable = (
-            text.ljust(n) for text, n in zip((setting.name, now, setting.variable), widths, strict=True)
-        )
-        click.echo(f"{mark} {name}  {value}  {variable}  {setting.doc}")
+        line = f"{mark} {setting.name:{widest}}  {setting.variable:{variables}}  {now}"
+        click.echo(line.rstrip())
+        click.echo(click.wrap_text(setting.doc, output_width(), MEANING_INDENT, MEANING_INDENT))
 
 
 @click.command("sdk")
@@ -204,11 +214,18 @@ def sdk_command(folder: str | None) -> None:
 
 
 @click.command("doctor")
-@click.option("--measure/--no-measure", default=True, show_default=True, help="the machine's limits: 1 s")
-@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    show_default=True,
+    help="measure the machine's limits, which takes 1 s",
+)
+@click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def doctor_command(measure: bool, as_json: bool) -> None:
-    """Say what the machine, the versions, the kernel cache and the settings are, and what is wrong with each.
-    Exit 1 if anything is."""
+    """Say what is wrong with the machine and its set-up.
+
+    It lists the machine, the versions, the kernel cache and the settings. Exit 1 if anything is wrong.
+    """
     import json
 
     from ..doctor import data, examine, problems, text

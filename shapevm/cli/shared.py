@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,15 +15,38 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..settings import STRATEGIES
+from ..vm.errors import FileError
 
 if TYPE_CHECKING:
     from ..build import Progress
     from ..profiles import Profile
-    from ..vm.program import Program
+    from ..vm.program import Program, Symbol
 
 _UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
 
-path_type = click.Path(path_type=Path)
+
+class OutputFile(click.Path):
+    """A file to write: that it can be is checked before a command begins its work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path. Raises FileError where its folder does not exist or may not be written to."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        code = 0
+        if path.is_dir():
+            code = errno.EISDIR
+        elif not path.parent.is_dir():
+            code = errno.ENOTDIR if path.parent.exists() else errno.ENOENT
+        elif not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+            code = errno.EACCES
+        if code:
+            raise FileError(f"{path} cannot be written: {os.strerror(code)}")
+        return path
+
+
+path_type = OutputFile()
 existing = click.Path(exists=True, dir_okay=False, path_type=Path)
 model_argument = click.argument("model")
 
@@ -36,12 +61,18 @@ def _artifact(ctx: click.Context, parameter: click.Parameter, path: Path) -> Pat
 artifact_argument = click.argument("artifact", type=existing, callback=_artifact)
 output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
 sizes_option = click.option(
-    "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to be called at (repeatable)"
+    "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to call at (repeatable)"
 )
 profile_option = click.option(
-    "--profile", "profiles", multiple=True, type=existing, help="sizes of a profile"
+    "--profile",
+    "profiles",
+    multiple=True,
+    type=existing,
+    help="a profile, whose sizes are taken (repeatable)",
 )
-strategy_option = click.option("--strategy", type=click.Choice(STRATEGIES), help="default: the setting")
+strategy_option = click.option(
+    "--strategy", type=click.Choice(STRATEGIES), help="how calls run; default: the setting"
+)
 inputs_option = click.option(
     "--input",
     "inputs",
@@ -75,10 +106,15 @@ def _set_json(ctx: click.Context, parameter: click.Parameter, given: bool) -> No
 
 
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="no progress", expose_value=False, callback=_set_quiet
+    "-q", "--quiet", is_flag=True, help="show no progress", expose_value=False, callback=_set_quiet
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="machine-readable", expose_value=False, callback=_set_json
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="print the result as one object",
+    expose_value=False,
+    callback=_set_json,
 )
 
 
@@ -118,6 +154,11 @@ def say_data() -> None:
 MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), a graph as text (.svmir), or FILE.py:NAME or
 MODULE:NAME, where NAME is a function that returns the arguments of shapevm.compile as a dict: model,
 and as needed args, kwargs, dynamic_shapes, inputs, optional_examples, options."""
+
+
+def example_of(symbols: Sequence[Symbol]) -> str:
+    """Return sizes of a program as `--sizes` takes them: "batch=1,length=1"."""
+    return ",".join(f"{s.name}={max(s.min, 1)}" for s in symbols)
 
 
 def parse_bytes(text: str) -> int:

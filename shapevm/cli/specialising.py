@@ -11,6 +11,7 @@ import click
 from ..options import parse_sizes
 from .shared import (
     artifact_argument,
+    example_of,
     existing,
     inputs_option,
     merged,
@@ -63,8 +64,9 @@ def _inputs_of(
         return [read_inputs(inputs, rows)]
     wanted = [values for values, _ in _sizes_of(exe, sizes, profiles)]
     if not wanted and symbols:
-        example = ",".join(f"{s.name}={max(s.min, 1)}" for s in symbols)
-        raise click.UsageError(f"the program has sizes to choose: give --sizes {example}, or --input")
+        raise click.UsageError(
+            f"the program has sizes to choose: give --sizes {example_of(symbols)}, or --input"
+        )
     return [
         dict(zip([row.name for row in rows], sample_inputs(rows, symbols, values), strict=True))
         for values in wanted or [{}]
@@ -88,13 +90,16 @@ def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> No
 @profile_option
 @strategy_option
 @click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
-@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 @click.option("--html", "page", type=path_type, help="write one HTML page")
 def explain_command(
     artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None,
     measure: bool, as_json: bool, page: Path | None,
 ) -> None:  # fmt: skip
-    """Call ARTIFACT at sizes, on made-up data, and tell what every call site did and why it missed."""
+    """Say what each call site did, and why it missed.
+
+    ARTIFACT is called at --sizes and those of profiles, on made-up data.
+    """
     from .. import load
     from ..files import write_text
 
@@ -114,18 +119,23 @@ def explain_command(
 @sizes_option
 @profile_option
 @strategy_option
-@click.option("--calls", type=click.IntRange(min=1), default=10, show_default=True, help="at each shape")
-@click.option("--threads", type=click.IntRange(min=0), help="that run kernels; 0: one per CPU")
+@click.option(
+    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="calls at each shape"
+)
+@click.option("--threads", type=click.IntRange(min=0), help="threads that run kernels; 0: one per CPU")
 @click.option("--trace", type=path_type, help="write a Chrome trace, for ui.perfetto.dev")
 @click.option("--html", "html_page", type=path_type, help="write one HTML page")
-@click.option("--json", "as_json", is_flag=True, help="machine-readable")
+@click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def profile_command(
     artifact: Path, inputs: tuple[str, ...], sizes: tuple[str, ...], profiles: tuple[Path, ...],
     strategy: str | None, calls: int, threads: int | None, trace: Path | None,
     html_page: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Call ARTIFACT and tell where the time goes: each kernel's line, time, code and share of the machine's
-    limits. Inputs are read from files, or made up at --sizes."""
+    """Call ARTIFACT and say where the time goes.
+
+    For each kernel: the model's line, the time, its code and its share of the machine's limits. Inputs are
+    read from files, or made up at --sizes.
+    """
     from .. import load, set_threads
     from ..files import write_text
 
@@ -157,7 +167,10 @@ def profile_command(
 @profile_option
 @output_option
 def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], output: Path) -> None:
-    """Write ARTIFACT with exact kernels for these sizes; those in the disk cache are taken as they are."""
+    """Write ARTIFACT with exact kernels for some sizes.
+
+    Those in the disk cache are taken as they are.
+    """
     from ..bake import all_exact
     from ..buckets import add_keys, cells, keys_of
     from ..compiler_packages import check_kernel_compiler
@@ -165,6 +178,10 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
 
     check_kernel_compiler()
     program = read(artifact)
+    if program.symbols and not (sizes or profiles):
+        raise click.UsageError(
+            f"no sizes are given: give --sizes {example_of(program.symbols)}, or --profile"
+        )
     store = store_of(program)
     for text in sizes:
         values = {name: [value] for name, value in parse_sizes(text).items()}
@@ -180,7 +197,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
 @click.argument("profiles", nargs=-1, required=True, type=existing)
 @output_option
 def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
-    """Add PROFILES of one program up."""
+    """Add up PROFILES of one program."""
     from ..profiles import write
 
     whole = merged(profiles)
@@ -192,13 +209,21 @@ def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
 @click.command("bake")
 @artifact_argument
 @click.argument("profiles", nargs=-1, required=True, type=existing)
-@click.option("--budget", required=True, metavar="BYTES", help="of the kernels, such as 2MB")
-@click.option("--measure/--no-measure", default=True, show_default=True, help="run sample kernels first")
+@click.option("--budget", required=True, metavar="BYTES", help="that the kernels may take, such as 2MB")
+@click.option(
+    "--measure/--no-measure",
+    default=True,
+    show_default=True,
+    help="run sample kernels first, to know the times",
+)
 @output_option
 def bake_command(
     artifact: Path, profiles: tuple[Path, ...], budget: str, measure: bool, output: Path
 ) -> None:
-    """Write ARTIFACT with the kernels that PROFILES make worth their bytes."""
+    """Write ARTIFACT with the kernels worth their bytes.
+
+    PROFILES say how often the program meets which sizes.
+    """
     from ..bake import bake
     from ..compiler_packages import check_kernel_compiler
     from ..vm.artifact import read
@@ -213,12 +238,15 @@ def bake_command(
 @click.command("tune")
 @artifact_argument
 @click.option("--profile", "profiles", multiple=True, required=True, type=existing, help="sizes to tune for")
-@click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="time to measure in"
+)
 @click.option("-o", "--output", type=path_type, help="the file to write; default: ARTIFACT itself")
 def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
-    """Measure schedules of ARTIFACT's kernels at the sizes of profiles, what takes most time first.
+    """Measure schedules of ARTIFACT's kernels.
 
-    Ctrl-C ends it: what was found so far is kept, in the artifact and in the cache directory.
+    They are measured at the sizes of profiles, the kernels that take most time first. Ctrl-C ends it: what
+    was found so far is kept, in the artifact and in the cache directory.
     """
     from ..compiler_packages import check_kernel_compiler
     from ..tune import tune

@@ -12,11 +12,19 @@ from .shared import artifact_argument, existing, output_option, saved
 @click.command("strip")
 @artifact_argument
 @click.option(
-    "--target", "targets", multiple=True, required=True, metavar="TARGET", help="to keep (repeatable)"
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    metavar="TARGET",
+    help="a target to keep (repeatable)",
 )
 @output_option
 def strip_command(artifact: Path, targets: tuple[str, ...], output: Path) -> None:
-    """Write ARTIFACT with the code that machines of these targets run, and no other."""
+    """Write ARTIFACT with the code of some targets alone.
+
+    Machines of these targets run it, with the kernels that it had for them.
+    """
     from ..fat import only_targets
     from ..vm.artifact import read
 
@@ -27,7 +35,10 @@ def strip_command(artifact: Path, targets: tuple[str, ...], output: Path) -> Non
 @click.argument("artifacts", nargs=-1, required=True, type=existing)
 @output_option
 def merge_command(artifacts: tuple[Path, ...], output: Path) -> None:
-    """Write one artifact with the code of all ARTIFACTS: of one program, compiled for several targets."""
+    """Write one artifact with the code of all ARTIFACTS.
+
+    They are of one program, compiled for several targets.
+    """
     from ..argument_check import check_artifact
     from ..fat import merged
     from ..vm.artifact import read

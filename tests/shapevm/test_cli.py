@@ -15,6 +15,7 @@ from shapevm.jit.llvm.target import host_target
 
 import shapevm
 from shapevm.__main__ import main
+from shapevm.cli.running import MEANING_INDENT
 
 
 @pytest.fixture
@@ -221,10 +222,18 @@ def test_inspect(run, artifact):
 
 def test_settings(run, monkeypatch):
     monkeypatch.setenv("SHAPEVM_PLANS", "7")
-    lines = run("settings").splitlines()
+    printed = run("settings").splitlines()
+    assert max(len(line) for line in printed if line.startswith(MEANING_INDENT)) <= 80
+    lines = [line for line in printed if not line.startswith(MEANING_INDENT)]
     assert len(lines) == len(shapevm.settings._table)
-    assert any(line.split()[:4] == ["*", "plans", "7", "SHAPEVM_PLANS"] for line in lines)
-    assert any(line.split()[:3] == ["strategy", "auto", "SHAPEVM_STRATEGY"] for line in lines)
+    assert any(line.split()[:4] == ["*", "plans", "SHAPEVM_PLANS", "7"] for line in lines)
+    assert any(line.split()[:3] == ["strategy", "SHAPEVM_STRATEGY", "auto"] for line in lines)
+
+
+def test_the_list_of_commands_has_whole_sentences(run):
+    commands = run("--help").partition("Commands:\n")[2].splitlines()
+    assert len(commands) == len(main.commands) and not [line for line in commands if not line.endswith(".")]
+    assert not [line for line in commands if line.endswith("...")]
 
 
 # What goes wrong ------------------------------------------------------------------------------------
@@ -239,7 +248,7 @@ def test_settings(run, monkeypatch):
         (
             "compile {model}:nothing -o {new}",
             1,
-            "nothing returned a int; it must return a dict with at least",
+            "; it must return a dict with at least",
         ),
         (
             "compile {model}:misspelt -o {new}",
@@ -259,6 +268,7 @@ def test_settings(run, monkeypatch):
             1,
             "/no/folder/net.svm cannot be written: No such file",
         ),
+        ("freeze {artifact} -o {new}", 2, "no sizes are given: give --sizes n=1, or --profile"),
         ("compile {model}:make -o {new} --sizes n", 1, "sizes 'n' must look like batch=1,length=16"),
         ("compile {model}:make -o {new} --sizes m=3", 1, "sizes m=3 must give a value for each of n"),
         ("compile {model}:make -o {new} --sizes n=101", 1, "n is 101; it must be at least 1 and at most 100"),

@@ -180,8 +180,8 @@ def test_the_doctor_shows_it(folder):
     }
     open_store().remember_tiles(json.dumps(record).encode())
     assert told()["register tiles"] == "6x16 for few rows, in_place for i8 weights"
-    assert told()["i8 weights, 12 rows"] == "copied; times its time: in_place 0.80"
-    assert told()["few rows"] == "6x64; times its time: 6x16 0.90"
+    assert told()["i8 weights, 12 rows"] == "copied; share of its time that others take: in_place 0.80"
+    assert told()["few rows"] == "6x64; share of its time that others take: 6x16 0.90"
     with shapevm.settings.scope(measured_tiles=False):
         assert "SHAPEVM_MEASURED_TILES=0" in told()["register tiles"]
 
