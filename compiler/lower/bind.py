@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import is_
-from typing import Any
+from typing import Any, cast
 
 import sympy
 
@@ -44,8 +44,8 @@ def bound(spec: KernelSpec[sympy.Expr]) -> tuple[KernelSpec, tuple[DimExpr, ...]
         if isinstance(item, tuple):
             parts = tuple(map(visit, item))
             return item if all(map(is_, parts, item)) else parts
-        changed = {}
-        for name in _names(type(item)):
+        changed, kind = {}, cast(Any, type(item))
+        for name in _names(kind):
             old = getattr(item, name)
             if (new := visit(old)) is not old:
                 changed[name] = new
