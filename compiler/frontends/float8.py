@@ -17,6 +17,7 @@ from ..ir.graph import Graph
 from ..ir.rounding import RoundedWeight
 from ..ops import build as B
 from .dtypes import dtype_name
+from .nodes import module_of
 
 _LOG = logging.getLogger("shapevm")
 DTYPES = frozenset(getattr(torch, name) for name in dir(torch) if name.startswith("float8_"))
@@ -66,7 +67,8 @@ def note_float8(graph: Graph, node: torch.fx.Node, args: Sequence[Any], source_o
     operator = name_of(reader).rpartition(".")[2]
     columns = 0 if operator in COLUMNS_FIRST else -1
     source = source_of(reader)
-    where = f" at {source}" if source else _module_of(reader)
+    module = "" if source else module_of(reader)
+    where = f" at {source}" if source else f" of {module}" if module else ""
     held = dtype_name(weight.dtype)
     scheme = f"{_dtype_of(node)}, {_scales(path, columns)}"
     reason = f"no kernel reads a weight in {scheme}, as it is; it is held in {held}"
@@ -113,12 +115,6 @@ def _scales(path: Sequence[torch.fx.Node], columns: int) -> str:
     if scale.numel() == path[-2].meta["val"].shape[columns]:
         return "a scale for each column"
     return f"scales of shape {list(map(int, scale.shape))}"
-
-
-def _module_of(node: torch.fx.Node) -> str:
-    """Return " of module 'encoder.0'" for a node of one of torch's own modules, "" where it is of none."""
-    names = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
-    return f" of module {names[-1]!r}" if names else ""
 
 
 def name_of(node: torch.fx.Node) -> str:

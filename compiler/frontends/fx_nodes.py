@@ -39,7 +39,7 @@ from .fallback import (
 )
 from .float8 import check_float8, is_float8, is_float8_check, note_float8
 from .importer import Importer
-from .nodes import node_argument, operator_of
+from .nodes import module_of, node_argument, operator_of
 from .numbers import number_of
 from .packed_weights import check_quantised
 from .squeezed import may_keep_axes
@@ -177,7 +177,7 @@ class FxImporter(Importer):
             return self._import_check(node)
         if is_complex(node):
             return self._import_complex(node)
-        self._node, self.builder.source = node, source_of(node)
+        self._node, self.builder.source = node, source_of(node) or module_of(node)
         if is_float8_check(node, overload_of(node)):
             return None
         check_float8(node, overload_of(node), source_of(node))
@@ -197,7 +197,7 @@ class FxImporter(Importer):
         if may_keep_axes(node):
             result = B.reshape(self.builder, args[0], self.type_of(cast(torch.Tensor, found)).shape)
         else:
-            result = self.convert(overload_of(node), args, kwargs, source_of(node))
+            result = self.convert(overload_of(node), args, kwargs, self.builder.source)
         made = self.builder.block.nodes[n_nodes:]
         results = [value for each in made for value in each.results]
         self._fallback.known |= {size for value in results for size in sizes_named(value)}

@@ -16,3 +16,10 @@ def operator_of(node: torch.fx.Node) -> torch._ops.OpOverload:
     """Return the operator that a node calls."""
     assert isinstance(node.target, torch._ops.OpOverload), f"{node.name} calls {node.target}, no operator"
     return node.target
+
+
+def module_of(node: torch.fx.Node) -> str:
+    """Return "module 'encoder.0'" for a node of a module, which has no line where it is one of torch's own;
+    "" for a node of none."""
+    names = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    return f"module {names[-1]!r}" if names else ""

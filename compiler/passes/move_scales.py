@@ -276,9 +276,10 @@ def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> N
     the logger is told as well."""
     reason, shape = "", tuple(map(int, weight.q.shape))
     if why:
-        what = f"{node.op} by {weight.name!r}" + (f" at {node.source}" if node.source else "")
+        word = "of" if node.source.startswith("module ") else "at"
+        what = f"{node.op} by {weight.name!r}" + (f" {word} {node.source}" if node.source else "")
         scheme = f"a weight in {weight.scheme}"
-        reason = f"{what}: no kernel reads {scheme} as it is, since {why}; it is held in {held}"
+        reason = f"{what}: no kernel reads {scheme}, as it is, since {why}; it is held in {held}"
         _LOG.warning("%s", reason)
     bits = next((n for name, n in BITS.items() if name in held.removeprefix("u8 x ")), 32)
     n_bytes = weight.q.size * bits // 8 + (4 * weight.scale.size if "int" in held else 0)
