@@ -3,7 +3,7 @@
 Such a nest is done in blocks of 16 values of the transposed loop by 16 of the last one: what lies along the
 transposed loop is loaded along it, transposed in registers and stored: by copies where it belongs, else in
 scratch, from where the body reads it along the last loop. What is left at the edges of a tile is a block that
-overlaps others, in copies of known sizes; elsewhere the block is filled element by element.
+overlaps others, where sizes are known and nothing changes in place; else it is filled element by element.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ BLOCK = LANES * LANES
 FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
 SET_BYTES = 4096  # from line to line that share one set
 MUCH = 4  # times as long are rows written much longer than those read
+LEFT = 4  # rows or columns behind whole blocks that take longer by themselves than in a block
 STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
 
 
@@ -54,6 +55,17 @@ def is_copy(loops: Loops) -> bool:
     return [i.op for i in loops.body] == ["load", "store"] and _lies_along(
         loops.body[1], len(loops.domain) - 1
     )
+
+
+def may_repeat(loops: Loops, transposed: int, crossing: Sequence[int]) -> bool:
+    """Whether a body gives the same where it runs twice: it reads nothing element by element, as it does of
+    an array that it changes in place, but the loads that cross."""
+    last = len(loops.domain) - 1
+    for i, instr in enumerate(loops.body):
+        read = {place.loop for place in instr.index} if instr.op == "load" and i not in crossing else set()
+        if {transposed, last} <= read:
+            return False
+    return True
 
 
 def _lies_along(store: Instr, loop: int) -> bool:
@@ -157,17 +169,24 @@ class Blocks:
         self.is_copy = is_copy(loops)
         self.overlaps = self._overlaps(loops)
         self.places: dict[int, Value] = {}
-        self.scratch: Terms = () if self.overlaps else self._take_scratch()
+        self.scratch: Terms = () if self.overlaps and self.is_copy else self._take_scratch()
         self.bypasses = self._streams()
 
     def _overlaps(self, loops: Loops) -> bool:
-        """Return whether what is left behind whole blocks is done by blocks that overlap these: in plain
-        copies, which may store an element twice, of sizes known to be large enough."""
-        sizes = [loops.domain[loop] for loop in (self.transposed, self.crossing.last)]
-        found = self.is_copy and all(isinstance(size, int) and size >= LANES for size in sizes)
+        """Return whether what is left behind whole blocks is done by blocks that overlap these: where an
+        element may be stored twice, and sizes are known to be large enough."""
+        both = (loops.domain[loop] for loop in (self.transposed, self.crossing.last))
+        sizes = [size for size in both if isinstance(size, int) and size >= LANES]
+        found = len(sizes) == 2 and (self.is_copy or self._pays(loops, sizes))
         if found:
             self.f.takes("overlapping")
         return found
+
+    def _pays(self, loops: Loops, sizes: Sequence[int]) -> bool:
+        """Return whether a body may run twice for some elements, and whole blocks take less time than what is
+        left by itself."""
+        left = [size % LANES for size in sizes]
+        return may_repeat(loops, self.transposed, self.loads) and all(n == 0 or n >= LEFT for n in left)
 
     def _take_scratch(self) -> Terms:
         """Give each load that crosses a block of scratch; return the code object's scratch."""

@@ -143,6 +143,39 @@ def test_blocks_of_copies_overlap_at_the_edges(sizes):
     assert (out[:32] == 7).all() and (out[-32:] == 7).all()
 
 
+def quantised(n: int, m: int, is_in_place: bool = False) -> Nest:
+    """x.t() * factor in bytes; `is_in_place`: plus what an array of the result's shape holds."""
+    b = Body()
+    x, factor = b.load("f32", (m, n), at(1, 0)), b.load("f32", (m,), at(1))
+    result = b.op("mul", x, factor)
+    if is_in_place:
+        result = b.op("add", result, b.load("f32", (n, m), at(0, 1)))
+    b.store(b.op("cast", result, dtype="i32"), (n, m), at(0, 1))
+    return b.nest(n, m, n_dims=0)
+
+
+#: (n, m) and whether blocks overlap: so few rows or columns are left that they are done by themselves
+@pytest.mark.parametrize(
+    ("sizes", "overlaps"),
+    [((56, 96), True), ((20, 31), True), ((17, 96), False), ((64, 50), False), ((14, 96), False)],
+)
+def test_blocks_with_a_body_overlap_at_the_edges(sizes: tuple[int, int], overlaps: bool) -> None:
+    n, m = sizes
+    x, factor = random((m, n), "f32", "x"), random((m,), "f32", "factor")
+    out = np.full((n * m + 64,), 7, np.int32)
+    kernel = Kernel(compile_kernel(quantised(n, m), ()))
+    assert ("overlapping" in kernel.code.variants) == overlaps
+    for tile in reversed(range(kernel.n_tiles(()))):
+        kernel.run([x, factor, out[32:-32].reshape(n, m)], (), [(tile, tile + 1)])
+    np.testing.assert_array_equal(out[32:-32].reshape(n, m), (x.T * factor).astype(np.int32))
+    assert (out[:32] == 7).all() and (out[-32:] == 7).all()
+
+
+def test_what_may_change_in_place_is_done_once() -> None:
+    kernel = Kernel(compile_kernel(quantised(56, 96, is_in_place=True), ()))
+    assert "overlapping" not in kernel.code.variants
+
+
 @pytest.mark.parametrize(
     "place", [Index(loop=1, scale=2), Index(loop=1, scale=-1, offset=39), Index(loop=1, offset=3)]
 )
