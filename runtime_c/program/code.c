@@ -6,6 +6,7 @@
 
 #include "base/sha256.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 /* Reading records ------------------------------------------------------------------------------ */
 
@@ -141,6 +142,15 @@ int32_t code_parse_buffers(const char *label, const void *bytes, size_t size, ui
 
 /* Objects -------------------------------------------------------------------------------------- */
 
+/* Whether a field is UTF-8 and then zeros to its end, at least one. */
+static int is_padded_text(const char *field, size_t size) {
+  size_t n = strnlen(field, size);
+  for (size_t i = n; i < size; i++) {
+    if (field[i]) return 0;
+  }
+  return n < size && utf8_is_valid((const uint8_t *)field, n);
+}
+
 static int32_t check_record(reader *r, const code_signature *kernel, const svm_file_object *o, size_t size) {
   if (o->record_size < sizeof *o || o->record_size > size) return bad(r, "its record_size");
   if (o->n_dims != kernel->n_dims || o->n_buffers != kernel->n_buffers)
@@ -151,7 +161,7 @@ static int32_t check_record(reader *r, const code_signature *kernel, const svm_f
   if (o->code_size < 1 || o->entry >= o->code_size) return bad(r, "its code size or entry");
   if (o->alignment < SVM_FILE_ALIGN || o->alignment > SVM_FILE_PAGE || (o->alignment & (o->alignment - 1)))
     return bad(r, "its alignment is no power of two from 64 to 4096");
-  if (!memchr(o->target, 0, sizeof o->target) || !memchr(o->schedule, 0, sizeof o->schedule))
+  if (!is_padded_text(o->target, sizeof o->target) || !is_padded_text(o->schedule, sizeof o->schedule))
     return bad(r, "its target or schedule");
   return SVM_OK;
 }

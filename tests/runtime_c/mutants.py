@@ -257,6 +257,40 @@ class Moves(torch.nn.Module):
         )
 
 
+class Lines(torch.nn.Module):
+    """Kernels that take images line by line, of which the sides are those of two vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 16, 1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, 1, 1, groups=16),
+            torch.nn.ReLU(), torch.nn.Conv2d(16, 4, 1),
+        )  # fmt: skip
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Return the mean of the results."""
+        return self.layers(a * b).mean((2, 3))
+
+
+def images() -> Program:
+    """Return a program of Lines, for sizes up to those of no machine."""
+    args = torch.randn(1, 1, 4, 1), torch.randn(1, 1, 1, 5)
+    sides = {"a": {2: torch.export.Dim.AUTO}, "b": {3: torch.export.Dim.AUTO}}
+    with shapevm.compile(Lines().eval(), args, dynamic_shapes=sides, strategy="generic") as exe:
+        return artifact.read(exe.artifact)
+
+
+def quantised() -> Program:
+    """Return a product by a weight in groups of small integers."""
+    model, rows = torch.nn.Linear(64, 160).eval(), torch.export.Dim("rows", min=1, max=64)
+    options = shapevm.Options(weights="int4", target="x86-64-v4-vnni", max_error=1.0)
+    sizes = ({0: rows},)
+    with shapevm.compile(
+        model, (torch.randn(3, 64),), dynamic_shapes=sizes, options=options, strategy="generic"
+    ) as exe:
+        return artifact.read(exe.artifact)
+
+
 def seeds() -> list[Program]:
     """Return the programs that are mutated: those of the runtime's tests and compiled models."""
     sys.path.insert(0, str(Path(__file__).parent))
@@ -275,7 +309,7 @@ def seeds() -> list[Program]:
         args, dims = ((x,), ({0: rows},)) if shape else ((x, x, x), None)
         with shapevm.compile(model.eval(), args, dynamic_shapes=dims, strategy="generic") as exe:
             found.append(artifact.read(exe.artifact))
-    return found
+    return [*found, images(), quantised()]
 
 
 def profile_text() -> str:
