@@ -48,14 +48,16 @@ class Rounding:
     greater are rounded less, None: no limit. `weights`: what became of each, by name. `activations`: what
     samples had as each activation that `compiler.passes.quantise_activations` finds, in its order; empty:
     none was observed yet; None: activations are not rounded. `reasons`: why a weight's activation is not, by
-    the weight's name. `targets`: what the program is compiled for. `precision`: what operands of products may
-    be rounded to, see `compiler.passes.round_products`."""
+    the weight's name. `in_f32`: names of weights by which products are faster in f32, and which are held so.
+    `targets`: what the program is compiled for. `precision`: what operands of products may be rounded to, see
+    `compiler.passes.round_products`."""
 
     dtype: str = "f32"
     max_error: float | None = None
     weights: dict[str, RoundedWeight] = field(default_factory=dict)
     activations: Sequence[Activation] | None = None
     reasons: dict[str, str] = field(default_factory=dict)
+    in_f32: set[str] = field(default_factory=set)
     targets: Sequence[str] = ()
     precision: str = "f32"
 

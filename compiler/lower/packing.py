@@ -66,7 +66,7 @@ class _Packing:
         layout = b_layout(spec, weight, self._graph.accurate)
         if layout == "rows":
             return
-        if layout == "panels" and self._is_rounded(weight) and self._is_in_digits(spec):
+        if layout == "panels" and self._is_rounded(weight) and self._is_in_digits(spec, 1):
             layout = DIGITS_LAYOUT
         panels = self._packed(weight, spec, layout)
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
@@ -85,7 +85,7 @@ class _Packing:
         assert scales is not None
         layout = "grouped_quads" if is_of_bytes else "grouped"
         integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
-        if not is_of_bytes and self._is_in_digits(spec) and digits.fit(len(integers), factors):
+        if not is_of_bytes and self._is_in_digits(spec, len(factors)) and digits.fit(len(integers), factors):
             layout = DIGITS_LAYOUT
         if (weight, layout, scales) not in self._made:
             name = f"{weight.definition.attrs['name']}.panels"
@@ -104,12 +104,15 @@ class _Packing:
         known = self._graph.rounding.weights.get(str(weight.definition.attrs["name"]))
         return known is not None and known.format == "int8" and weight.tensor.dtype == "f32"
 
-    def _is_in_digits(self, spec: Product) -> bool:
-        """Whether a matmul's rows of f32 are multiplied in digits."""
+    def _is_in_digits(self, spec: Product, groups: int) -> bool:
+        """Whether a matmul's rows of f32 are multiplied in digits, by a weight whose columns have scales for
+        so many groups of steps."""
         k, n = spec.product.k, spec.product.n
         is_plain = isinstance(spec, Matmul) and not spec.skips_zeros
-        is_known = isinstance(k, int) and isinstance(n, int)
-        return is_plain and is_known and digits.pays(int(k), int(n), self._graph.rounding.targets)
+        if not is_plain or not isinstance(k, int) or not isinstance(n, int):
+            return False
+        group = k // groups if groups > 1 else digits.steps(k)
+        return digits.pays(k, n, group, self._graph.rounding.targets)
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
         """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is
@@ -117,12 +120,12 @@ class _Packing:
         groups = spec.window.groups if isinstance(spec, Conv) else 1
         key = weight, spec.family if layout == "panels" else layout, groups
         if key not in self._made:
-            attrs, dtype = weight.definition.attrs, weight.tensor.dtype
+            attrs, dtype, rounding = weight.definition.attrs, weight.tensor.dtype, self._graph.rounding
             array = attrs["array"]
             if layout == DIGITS_LAYOUT:
                 dtype = "u8"
-            elif dtype == "f32" and not isinstance(spec, Conv):
-                array, dtype = held(array, self._graph.rounding.dtype)
+            elif dtype == "f32" and not isinstance(spec, Conv) and str(attrs["name"]) not in rounding.in_f32:
+                array, dtype = held(array, rounding.dtype)
             panels = _PACK[layout](array, groups)
             self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
         return self._made[key]

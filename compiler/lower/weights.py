@@ -7,11 +7,12 @@ that dtype first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...jit.evaluation import bf16_to_f32, f32_to_bf16
+from ...jit.families.matmul import digits
 
 Conversion = Callable[[np.ndarray], np.ndarray]
 
@@ -24,6 +25,13 @@ def held(weight: np.ndarray, rounded: str) -> tuple[np.ndarray, str]:
         if rounded == dtype or (may_narrow and _survives(weight, narrow, wide)):
             return narrow(weight), dtype
     return weight, "f32"
+
+
+def slower_than_f32(k: int, n: int, group: int, rows: int, targets: Sequence[str]) -> str:
+    """Return why a weight of integers [k, n] is not worth it for products of at least `rows` rows of f32, ""
+    where it is. `group`: the steps that share scales."""
+    is_slower = digits.is_slower(k, n, group, rows, targets)
+    return f"products with a weight of {k} x {n} are faster in f32" if is_slower else ""
 
 
 def _survives(weight: np.ndarray, narrow: Conversion, wide: Conversion) -> bool:

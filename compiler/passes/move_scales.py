@@ -4,7 +4,8 @@ x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one s
 a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where groups of its rows
 have scales of their own, the product has both as operands. Where x is quantised too, with one scale a row,
 the product is one of integers, and so is a convolution where x has one scale. Rows of a quantised table are
-taken first and dequantised then. Other weights of products and convolutions become constants in f32.
+taken first and dequantised then. Other weights of products and convolutions become constants in f32, and so
+do those of products that are faster then (`slower_than_f32`).
 `READERS` says which operators are looked at.
 """
 
@@ -18,13 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ...jit.evaluation import from_memory, round_values
+from ...jit.families.matmul import digits
 from ...jit.families.matmul.grouped import NIBBLE, SIZES, dtype_for
-from ..ir.dims import equal
+from ..ir.dims import equal, product
 from ..ir.graph import Builder, Graph, Node, Value
+from ..ir.ranges import bounds
 from ..ir.rounding import RoundedWeight
 from ..lower.packing import has_depthwise_kernel
 from ..lower.specs import window_of
 from ..lower.weights import held as held_in
+from ..lower.weights import slower_than_f32
 from ..ops import build as B
 from ..ops.integer_conv import Image, integer_conv
 from ..ops.integer_product import as_u8, integer_product, is_short_enough
@@ -215,6 +219,9 @@ def _sums(b: Builder, node: Node, x: Value, weight: Weight) -> Value:
     if moved is None:
         _note(b, node, weight, "f32", why)
         result = by(weight.integers())
+    elif found is None and (slower := _slower(b, x, weight, digits.steps(len(weight.q)))):
+        _keep_in_f32(b, weight, slower)
+        return by(weight.values())
     elif found is None or why:
         _note(b, node, weight, "int8", why)
         result = by(moved[0].astype(np.float32))
@@ -229,13 +236,24 @@ def _sums(b: Builder, node: Node, x: Value, weight: Weight) -> Value:
     return B.pointwise(b, "mul", result, b.constant(scales, "f32", f"{weight.name}.scale"))
 
 
+def _slower(b: Builder, x: Value, weight: Weight, group: int) -> str:
+    """Return why products of x [.., M, K] in f32 are not worth integers, "" where they are. `group`: the
+    steps that share scales."""
+    (k, n), rows = weight.q.shape, bounds(product(B.shape_of(x)[:-1]), b.graph.symbols)[0] or 0
+    return slower_than_f32(k, n, group, rows, b.graph.rounding.targets)
+
+
 def _sums_of_groups(b: Builder, node: Node, x: Value, weight: Weight, found: Bytes | None) -> Value | None:
-    """The product in f32 with a weight whose groups of rows have scales; None where no kernel reads these."""
+    """The product in f32 with a weight whose groups of rows have scales; None where no kernel reads these, or
+    not as fast as f32."""
     name, groups = weight.name, weight.groups()
     if isinstance(groups, str):
         _note(b, node, weight, "f32", groups)
         return None
     integers, scales, offsets = groups
+    if found is None and (slower := _slower(b, x, weight, len(integers) // len(scales))):
+        _keep_in_f32(b, weight, slower)
+        return None
     text = f"int{dtype_for(integers)[1:]}, groups of {len(integers) // len(scales)}"
     _note(b, node, weight, text if found is None else f"u8 x {text}")
     if found is None:
@@ -274,13 +292,25 @@ def _of_bytes(b: Builder, found: Bytes, integers: np.ndarray, name: str) -> Valu
 def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> None:
     """Note how the weight that a node reads is held; `why`: no kernel reads it as the program has it, which
     the logger is told as well."""
-    reason, shape = "", tuple(map(int, weight.q.shape))
+    reason = ""
     if why:
         word = "of" if node.source.startswith("module ") else "at"
         what = f"{node.op} by {weight.name!r}" + (f" {word} {node.source}" if node.source else "")
         scheme = f"a weight in {weight.scheme}"
         reason = f"{what}: no kernel reads {scheme}, as it is, since {why}; it is held in {held}"
         _LOG.warning("%s", reason)
+    _keep(b, weight, held, reason)
+
+
+def _keep_in_f32(b: Builder, weight: Weight, reason: str) -> None:
+    """Note that products are faster by a weight in f32, so that it is held so even where a byte holds it."""
+    b.graph.rounding.in_f32.add(weight.name)
+    _keep(b, weight, "f32", reason)
+
+
+def _keep(b: Builder, weight: Weight, held: str, reason: str) -> None:
+    """Note how a weight is held, and the reason where that is not as the program has it."""
+    shape = tuple(map(int, weight.q.shape))
     bits = next((n for name, n in BITS.items() if name in held.removeprefix("u8 x ")), 32)
     n_bytes = weight.q.size * bits // 8 + (4 * weight.scale.size if "int" in held else 0)
     b.graph.rounding.weights[weight.name] = RoundedWeight(weight.name, shape, held, n_bytes, 0.0, reason)

@@ -4,8 +4,8 @@ Under int8 a column has one scale, which maps its greatest magnitude to 127 and 
 Under int4 each GROUP successive steps of a column have one, which maps them to -8 .. 7; weights whose steps
 are no multiple of GROUP get a scale a column and integers of one byte. Weights that are not finite, or hold
 integers of a byte already, stay as they are, and so do those that would change by more than
-`Rounding.max_error`, or whose products would be slower than in f32 (`SLOWER_FROM`). `Rounding.weights` says
-what became of each.
+`Rounding.max_error`, or whose products would be slower than in f32 (`slower_than_f32`, `SLOWER_FROM`).
+`Rounding.weights` says what became of each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..ir.dims import product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.ranges import bounds
 from ..ir.rounding import RoundedWeight, Rounding
+from ..lower.weights import slower_than_f32
 from ..ops import build as B
 from .move_scales import by_groups
 from .rewrite import rewrite
@@ -70,8 +71,10 @@ def _least_rows(b: Builder, weight: Value) -> int:
 def _slower(dtype: str, shape: Sequence[int], rows: int, targets: Sequence[str]) -> str:
     """Return why a format is not worth it for products of at least `rows` rows with a weight of `shape`, ""
     where it is."""
-    is_in_digits = len(shape) == 2 and digits.pays(shape[0], shape[1], targets)
-    limits = {} if is_in_digits else SLOWER_FROM.get(dtype, {})
+    if len(shape) == 2 and digits.multiply_bytes(targets):
+        k, n = shape
+        return slower_than_f32(k, n, GROUP if dtype == "int4" else digits.steps(k), rows, targets)
+    limits = SLOWER_FROM.get(dtype, {})
     name = next((name for name in targets if rows >= limits.get(name, rows + 1)), "")
     return f"on {name} products of {limits[name]} rows and more are slower than in f32" if name else ""
 
@@ -95,6 +98,8 @@ def _chosen(rounding: Rounding, name: str, weight: np.ndarray, rows: int) -> Qua
             _note(rounding, name, weight, found, error, "; ".join(reasons))
             return found
         reasons.append(f"{dtype}: its error would be {error:.2g}, above {rounding.max_error:g}")
+    if slower:  # int8, the last of them
+        rounding.in_f32.add(name)
     _note(rounding, name, weight, None, 0.0, "; ".join(reasons))
     return None
 

@@ -186,6 +186,11 @@ class Vec:
         """Nearest integer, ties to even."""
         return self.intrinsic("roundeven")
 
+    def nearest_integers(self) -> Vec:
+        """Nearest i32 of floats, ties to even; any of a float that is nearest to none."""
+        to = vector("i32", self.lanes)
+        return Vec(self.f, self.f.call(to, f"llvm.lrint.v{self.lanes}i32.v{self.lanes}f32", self.value))
+
     def above_floor(self) -> Vec:
         """Self - floor(self), rounded downwards; only where `can_scale`. 0 of an infinity."""
         return self.avx512("reduce", self.value, Value("i32", "9"))

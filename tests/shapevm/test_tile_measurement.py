@@ -18,7 +18,7 @@ from shapevm.jit.families.matmul.tile_choice import (
     name_of_weights,
     target_of_products,
 )
-from shapevm.jit.llvm.target import TARGETS
+from shapevm.jit.llvm.target import TARGETS, runs_here
 from shapevm.jit.measure import narrow, streams, tiles
 from shapevm.jit.measure.tiles import PROBE
 from shapevm.jit.text import parse_spec
@@ -225,6 +225,16 @@ def test_the_first_program_of_few_rows_has_streams_measured(folder, monkeypatch)
         plain = shapevm.compile(model, (row,))
         assert asks(plain, folder.parent)
         assert torch.equal(plain(row), exe(row))
+
+
+@pytest.mark.skipif(not runs_here("x86-64-v4-vnni"), reason="this CPU has no AVX512_VNNI")
+def test_a_program_of_any_rows_in_digits_has_streams_measured(folder, monkeypatch):
+    calls, choice = [], TileChoice({STREAMS: UNASKED})
+    monkeypatch.setattr(streams, "measure", lambda target: calls.append(target) or choice)
+    options = shapevm.Options(weights="int8", target="x86-64-v4-vnni")
+    model, rows = torch.nn.Linear(1024, 1024), torch.export.Dim("rows", max=64)
+    exe = shapevm.compile(model, (torch.randn(3, 1024),), dynamic_shapes=({0: rows},), options=options)
+    assert len(calls) == 1 and not asks(exe, folder.parent)
 
 
 def test_small_weights_and_many_rows_have_nothing_measured(folder, monkeypatch):

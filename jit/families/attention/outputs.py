@@ -11,7 +11,7 @@ from ..matmul.arithmetic import VECTOR
 from ..matmul.lanes import store
 from ..matmul.microkernel import Into, MicroKernels
 from ..matmul.row_shares import dispatch
-from ..matmul.strides import Strides
+from ..matmul.strides import Panels, Strides
 from .emission import Emission, Keys, RowTile
 from .parts import call_part, panel_vectors, rescale
 
@@ -102,6 +102,6 @@ def _kernels(emission: Emission, keys: Keys, adds: bool) -> MicroKernels:
     width = problem.key_panel
     group, count = problem.tile.rows * width, f.i64(keys.count)
     ldb = f.i64(emission.operands.v.stride(problem.key_loop) if problem.in_place else problem.panel)
-    strides = Strides(width, ldb, _ldc(emission), count, group, a_width=width)
+    strides = Strides(width, ldb, _ldc(emission), count, Panels(group, width))
     into, name = (Into.ADDED, "weigh_more") if adds else (Into.CHAIN, "weigh")
     return MicroKernels(f, name, strides, problem.tile.vectors, into)

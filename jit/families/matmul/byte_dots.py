@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ...llvm.dtypes import vector
 from ...llvm.function import Function, Value
+from ...llvm.vector import Vec
 from ...loops.bodies import LANES
 
 WHOLE = "avx512vnni"  # the feature that multiplies all lanes at once
@@ -105,6 +106,22 @@ def _pairwise(f: Function, x: Value, y: Value) -> Value:
 
 def _indices(places: range) -> str:
     return f"<{len(places)} x i32> <{', '.join(f'i32 {i}' for i in places)}>"
+
+
+def by_plane(f: Function, x: Vec) -> Value:
+    """Return the bytes of LANES i32, of each four the lowest ones first, then those above them."""
+    quarter = [4 * j + plane for plane in range(4) for j in range(4)]
+    places = [first + i for first in range(0, 4 * LANES, len(quarter)) for i in quarter]
+    bytes = f.op(BYTES, f"bitcast {INTEGERS} {x.value.name} to {BYTES}")
+    order = ", ".join(f"i32 {i}" for i in places)
+    mask = f"<{len(places)} x i32> <{order}>"
+    return f.op(BYTES, f"shufflevector {BYTES} {bytes.name}, {BYTES} poison, {mask}")
+
+
+def lanes_of(f: Function, x: Value, places: range) -> Value:
+    """Return the lanes of `x`, a vector of i32, at `places`."""
+    text = f"shufflevector {x.type} {x.name}, {x.type} poison, {_indices(places)}"
+    return f.op(vector("i32", len(places)), text)
 
 
 def _piece(f: Function, x: Value, lane: int, lanes: int) -> Value:

@@ -5,21 +5,23 @@ below 2^23 - 2^16 times 2^e and no smaller e has that. An integer is written in 
 of 1, 256 and 65,536. So a row becomes PLANES rows of bytes, and each is multiplied by the integers of B as A
 in bytes is (`grouped`), by instructions that multiply four bytes where a multiply-add multiplies one number.
 Of a group's three sums of a column high * 65,536 + (middle * 256 + low) is its sum, the inner one exactly in
-i32, the outer one by a fused multiply-add. The total of all groups is multiplied by 2^e, in two powers of
-two, which neither overflow nor vanish.
+i32, the outer one by a fused multiply-add. The total of all groups is multiplied by 2^e.
 
 Bytes of B are not negative there: `MIDDLES` is added to its integers. What that adds to a group's sum depends
 on the digits alone, so sums begin with what takes it off again: an i32 behind the digits of a group.
 
 A row that holds an infinity or NaN is multiplied in f32, as slowly as need be. So is one whose greatest
 number would leave little of the others: its binary exponent is more than SPREAD above the mean of those of
-the numbers that are not zero. `sums.digit_products` is the definition of all that.
+the numbers that are not zero. And so is one of numbers so small, below 2^-104, that 2^-e is none of f32, but
+for zeros. `sums.digit_products` is the definition of all that.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -29,32 +31,54 @@ from ...llvm.vector import Vec, fma
 from ...loops.bodies import LANES, splat
 from ...spec import Terms
 from .arithmetic import PLANES, VECTOR
-from .byte_dots import INTEGERS
+from .byte_dots import BYTES, INTEGERS, by_plane, dot, lanes_of
 from .grouped import FOUR, MIDDLES, SIZES, Groups, pack_grouped
 from .lhs import Lhs
 from .problem import Problem
 from .schedules import PANEL
 from .strides import Strides
-from .sums import SPREAD
+from .sums import LEAST_FIELD, SPREAD
 
-SIGNLESS = 0x7FFFFFFF  # of the bits of an f32
-INFINITE = 0x7F800000  # the bits of an infinity; those of NaNs are greater
-FRACTION_BITS, BIAS = 23, 127
-ROOM = 1 << 17  # added to a magnitude's bits: where it is close to the next power of two, that counts
+#: The bits of an infinity without its sign, one place to the left, where an exponent field is a byte; those
+#: of NaNs are greater.
+INFINITE = 0xFF000000
+FIELD_AT, FRACTION_BITS, BIAS = 24, 23, 127  # places of the exponent field there, and where it belongs
+ROOM = 1 << 18  # added to a magnitude's bits there: where it is close to the next power of two, that counts
 #: A magnitude of exponent field E is below 2^(E - 126): times 2^(SHIFT - E) it is below 2^23.
 SHIFT = 126 + 23
-BASE = 256
-LEAST_COLUMNS = 128  # of B: digits cost as much as a product with 64
+MIDDLE_OF_DIGITS = 0x808080  # 128 of each digit: an integer plus that has them, plus 128 each, as its bytes
 LEAST_STEPS = 32  # of a group
 LEAST_SCALE = 2.0**-64
+#: What a row takes, in times of the multiply-add of a vector in f32 (benchmarks/log/quantised.md): a step of
+#: a vector of columns, the digits of LANES steps, the sums of a group, those of all groups.
+DOTS, MAKING, SCALING, ENDING = 0.75, 9, 3, 8
+SMALL = 1 << 20  # bytes of a weight in f32 that no memory is read for as a rule
+FEW_ROWS = 8  # take as long as a weight takes from memory
 
 
-def pays(k: int, n: int, targets: Iterable[str]) -> bool:
-    """Whether products with a weight [k, n] are faster in digits: there is enough to do, all targets multiply
-    bytes faster than f32, and none multiplies f32 faster by AMX tiles."""
+def pays(k: int, n: int, group: int, targets: Iterable[str]) -> bool:
+    """Whether products with a weight [k, n] are faster in digits than in f32: there is enough to do, all
+    targets multiply bytes faster than f32, and none multiplies f32 faster by AMX tiles. `group`: the steps
+    that share scales."""
+    if not multiply_bytes(targets) or group < LEAST_STEPS:
+        return False
+    vectors = PANEL // LANES * -(-n // PANEL)
+    in_digits = vectors * (DOTS * k + SCALING * k / group + ENDING) + MAKING * k / LANES
+    return in_digits <= k * -(-n // LANES)
+
+
+def multiply_bytes(targets: Iterable[str]) -> bool:
+    """Whether targets multiply bytes faster than f32, and none f32 by AMX tiles."""
     found = [find_target(name) for name in targets]
-    has_dots = bool(found) and all(target.dot and target.extension != "amx" for target in found)
-    return has_dots and n >= LEAST_COLUMNS and steps(k) > 0
+    return bool(found) and all(target.dot and target.extension != "amx" for target in found)
+
+
+def is_slower(k: int, n: int, group: int, rows: int, targets: Iterable[str]) -> bool:
+    """Whether products of at least `rows` rows with a weight [k, n] of integers are slower than in f32 on
+    targets that `multiply_bytes`: digits do not pay, nor does reading fewer bytes. Others: see there."""
+    if not multiply_bytes(targets) or pays(k, n, group, targets):
+        return False
+    return rows > FEW_ROWS or 4 * k * n < SMALL
 
 
 def fit(k: int, scales: np.ndarray) -> bool:
@@ -77,18 +101,8 @@ def pack(integers: np.ndarray) -> np.ndarray:
     return pack_grouped(integers.astype(np.int8), ones, FOUR, PLANES)
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """How a row is scaled: the bits that its numbers keep (all, or none where it has no digits), and two
-    powers of two, by which they are multiplied."""
-
-    kept: Value
-    factors: Sequence[Value]
-
-
 class InDigits:
-    """Rows of another left operand, of f32, in digits in scratch at `place`: see `Lhs`. Those of a group of
-    steps lie side by side, by row and plane."""
+    """Rows of another left operand, of f32, in digits in scratch at `place`: see `Lhs`."""
 
     has_whole_groups = True
 
@@ -97,11 +111,11 @@ class InDigits:
         self.f, self.problem, self.rows = f, problem, rows
         self.groups: Groups = problem.grouped
         self.place = f.at(place, "float", self._floats_before)
-        self.stride: Int = self.groups.left
+        self.stride: Int = self.groups.count * self.groups.left
 
     @property
     def _factors(self) -> Value:
-        """Where the factors of the sums lie, two for each row: powers of two, or NaN."""
+        """Where the factors of the sums lie, one for each row: a power of two, or NaN."""
         return self.f.at(self.place, "float", self._floats)
 
     @property
@@ -111,11 +125,11 @@ class InDigits:
 
     @property
     def _floats(self) -> int:
-        return self.problem.block * self.groups.count * self.groups.left_of_planes
+        return self.problem.block * self.groups.count * self.groups.left
 
     def scratch(self) -> Terms:
         """See `Lhs`."""
-        return (*self.rows.scratch(), (4 * (self._floats + 2 * self.problem.block), ()))
+        return (*self.rows.scratch(), (4 * (self._floats + self.problem.block), ()))
 
     def of(self, strides: Strides) -> Strides:
         """See `Lhs`."""
@@ -134,53 +148,67 @@ class InDigits:
         first = self.rows.at(outer, m0)
         with f.loop(0, rows) as r:
             row = f.at(first, "float", f.mul(r.index, self.rows.stride))
-            scaling = self._scaling(row, f.at(self._factors, "float", f.mul(r.index, 2)))
+            power = Vec(f, f.splat(self._power_of(row, f.at(self._factors, "float", r.index)), LANES))
             with f.loop(0, self.groups.count) as group:
                 source = f.at(row, "float", f.mul(group.index, self.groups.steps))
-                number = f.add(f.mul(group.index, rows), r.index)
-                to = f.at(self.place, "float", f.mul(number, self.groups.left_of_planes))
-                self._group(source, to, scaling)
+                place = f.add(f.mul(r.index, self.stride), f.mul(group.index, self.groups.left))
+                self._group(source, f.at(self.place, "float", place), power)
 
-    def _scaling(self, row: Value, factors: Value) -> Scaling:
-        """Return how the row at `row` is scaled; leave what its sums are multiplied by at `factors`."""
+    def _power_of(self, row: Value, factor: Value) -> Value:
+        """Return the power of two by which the row at `row` becomes integers; leave the one that its sums are
+        multiplied by at `factor`, NaN for a row without digits."""
         f = self.f
-        greatest, has_digits = self._greatest(row)
+        greatest, total, count = self._measured(row)
         near = f.op("i32", f"add i32 {greatest.name}, {ROOM}")
-        field = f.op("i32", f"lshr i32 {near.name}, {FRACTION_BITS}")
-        exponent = f.op("i32", f"sub i32 {SHIFT}, {f.call('i32', 'llvm.umax.i32', field, _i32(1)).name}")
-        half = f.op("i32", f"ashr i32 {exponent.name}, 1")
-        other = f.op("i32", f"sub i32 {exponent.name}, {half.name}")
-        for i, power in enumerate((half, other)):
-            factor = self._power(f.op("i32", f"sub i32 0, {power.name}")).name
-            nan = Value("float", "0x7FF8000000000000").name
-            number = f.op("float", f"select i1 {has_digits.name}, float {factor}, float {nan}")
-            f.store(number, f.at(factors, "float", i), align=4)
-        kept = f.op("i32", f"sext i1 {has_digits.name} to i32")
-        powers = [f.splat(self._power(power), LANES) for power in (half, other)]
-        return Scaling(f.splat(kept, LANES), powers)
+        found = f.op("i32", f"lshr i32 {near.name}, {FIELD_AT}")
+        field = f.call("i32", "llvm.umax.i32", found, _i32(LEAST_FIELD))
+        exponent = f.op("i32", f"sub i32 {SHIFT}, {field.name}")
+        has_digits = self._has_digits(greatest, found, total, count)
+        back = self._power(f.op("i32", f"sub i32 0, {exponent.name}")).name
+        nan = Value("float", "0x7FF8000000000000").name
+        f.store(f.op("float", f"select i1 {has_digits.name}, float {back}, float {nan}"), factor, align=4)
+        return self._power(exponent)
 
-    def _greatest(self, row: Value) -> tuple[Value, Value]:
-        """Return the bits of the greatest magnitude of the row at `row`, and whether it has digits."""
+    def _has_digits(self, greatest: Value, field: Value, total: Value, count: Value) -> Value:
+        """Whether a row has digits: its numbers are finite, as large as need be, and none is far above the
+        others."""
         f = self.f
-        zeros = [Value(INTEGERS, "zeroinitializer")] * 3
-        with f.loop(0, self.groups.count * self.groups.steps, LANES, carried=zeros) as k:
-            greatest, fields_so_far, counted = (Vec(f, x) for x in k.carried)
-            bits = Vec(f, f.load(VECTOR, f.at(row, "float", k.index), align=4)).bits() & SIGNLESS
-            fields = bits.binary("lshr", FRACTION_BITS)
-            is_counted = fields.compare("ne", 0).convert("zext", "i32")
-            k.next(
-                bits.intrinsic("smax", greatest).value,
-                (fields_so_far + fields).value,
-                (counted + is_counted).value,
-            )
-        found = f.call("i32", f"llvm.vector.reduce.smax.v{LANES}i32", k.results[0])
-        sums = (f.call("i32", f"llvm.vector.reduce.add.v{LANES}i32", x) for x in k.results[1:])
-        total, count = (f.op("i64", f"zext i32 {x.name} to i64") for x in sums)
-        field = f.op("i64", f"zext i32 {f.op('i32', f'lshr i32 {found.name}, {FRACTION_BITS}').name} to i64")
-        least = f.op("i64", f"mul i64 {f.op('i64', f'sub i64 {field.name}, {SPREAD}').name}, {count.name}")
-        is_even = f.op("i1", f"icmp sle i64 {least.name}, {total.name}")
-        is_finite = f.op("i1", f"icmp ult i32 {found.name}, {INFINITE}")
-        return found, f.op("i1", f"and i1 {is_finite.name}, {is_even.name}")
+        wide = [f.op("i64", f"zext i32 {x.name} to i64") for x in (greatest, total, count)]
+        spread = f.sub(f.op("i64", f"lshr i64 {wide[0].name}, {FIELD_AT}"), SPREAD)
+        is_even = f.op("i1", f"icmp sle i64 {f.i64(f.mul(spread, wide[2])).name}, {wide[1].name}")
+        is_finite = f.op("i1", f"icmp ult i32 {greatest.name}, {INFINITE}")
+        is_large = f.op("i1", f"icmp uge i32 {field.name}, {LEAST_FIELD}")
+        is_zero = f.op("i1", f"icmp eq i32 {greatest.name}, 0")
+        has_size = f.op("i1", f"or i1 {is_large.name}, {is_zero.name}")
+        is_usual = f.op("i1", f"and i1 {is_finite.name}, {is_even.name}")
+        return f.op("i1", f"and i1 {is_usual.name}, {has_size.name}")
+
+    def _measured(self, row: Value) -> tuple[Value, Value, Value]:
+        """Return of the row at `row` the bits of the greatest magnitude, one place to the left, the sum of
+        its exponent fields, and how many of these are not 0."""
+        f, zeros = self.f, Value(INTEGERS, "zeroinitializer")
+        ones = Value(BYTES, f"<{', '.join(['i8 0, i8 0, i8 0, i8 1'] * LANES)}>")
+        n = self.groups.count * self.groups.steps
+        side_by_side = 2 if n % (2 * LANES) == 0 else 1  # vectors, so that a sum need not wait for another
+        with f.loop(0, n, side_by_side * LANES, carried=[zeros] * 3 * side_by_side) as k:
+            after: list[Value] = []
+            for i in range(side_by_side):
+                greatest, fields, counted = k.carried[3 * i : 3 * i + 3]
+                place = f.at(row, "float", f.add(k.index, LANES * i))
+                bits = Vec(f, f.load(VECTOR, place, align=4)).bits()
+                moved = bits + bits
+                is_counted = moved.compare("uge", 1 << FIELD_AT).convert("zext", "i32")
+                bytes = f.op(BYTES, f"bitcast {INTEGERS} {moved.value.name} to {BYTES}")
+                after.append(moved.intrinsic("umax", Vec(f, greatest)).value)
+                after.append(dot(f, fields, bytes, ones))
+                after.append((Vec(f, counted) + is_counted).value)
+            k.next(*after)
+        parts = [k.results[i : i + 3] for i in range(0, 3 * side_by_side, 3)]
+        greatest = reduce(lambda x, y: x.intrinsic("umax", y), (Vec(f, part[0]) for part in parts)).value
+        sums = [reduce(operator.add, (Vec(f, part[i]) for part in parts)).value for i in (1, 2)]
+        reduced = f"llvm.vector.reduce.add.v{LANES}i32"
+        total, count = (f.call("i32", reduced, x) for x in sums)
+        return f.call("i32", f"llvm.vector.reduce.umax.v{LANES}i32", greatest), total, count
 
     def _power(self, exponent: Value) -> Value:
         """Return 2 to the power of an i32."""
@@ -189,63 +217,54 @@ class InDigits:
         bits = f.op("i32", f"shl i32 {field.name}, {FRACTION_BITS}")
         return f.op("float", f"bitcast i32 {bits.name} to float")
 
-    def _group(self, source: Value, to: Value, scaling: Scaling) -> None:
-        """Emit the digits of a group of steps at `source`, and what sums begin with, to `to` and the planes
-        behind it."""
+    def _group(self, source: Value, to: Value, power: Vec) -> None:
+        """Emit the digits of a group of steps at `source`, and what sums begin with behind them, to `to`.
+
+        Four steps lie together: four bytes of each plane, and four of zeros. So a vector of integers becomes
+        digits by one permutation of bytes in each quarter of it.
+        """
         f, groups = self.f, self.groups
-        zeros = [Value(INTEGERS, "zeroinitializer")] * PLANES
-        with f.loop(0, groups.steps, LANES, carried=zeros) as k:
-            x = Vec(f, f.load(VECTOR, f.at(source, "float", k.index), align=4))
-            scaled = (x.bits() & Vec(f, scaling.kept)).floats()
-            for factor in scaling.factors:
-                scaled = scaled * Vec(f, factor)
-            number, numbers = scaled.rint().convert("fptosi", "i32"), []
-            for i in range(PLANES):
-                numbers.append(number)
-                there = f.at(f.at(to, "float", i * groups.left), "i8", k.index)
-                f.store(number.convert("trunc", "i8").value, there, align=4)
-                number = (number + BASE // 2).binary("ashr", 8)  # less its digit
-            k.next(*((Vec(f, total) + x).value for total, x in zip(k.carried, numbers, strict=True)))
-        totals = [f.call("i32", f"llvm.vector.reduce.add.v{LANES}i32", x) for x in k.results]
-        for i, total in enumerate(totals):
-            digits = total
-            if i + 1 < PLANES:
-                higher = f.op("i32", f"mul i32 {totals[i + 1].name}, {BASE}")
-                digits = f.op("i32", f"sub i32 {total.name}, {higher.name}")
-            start = f.op("i32", f"mul i32 {digits.name}, {-MIDDLES[groups.dtype]}")
-            f.store(start, f.at(to, "float", i * groups.left + groups.rows), align=4)
+        start = Value(INTEGERS, "zeroinitializer")
+        middles = Value(BYTES, f"splat (i8 {MIDDLES[groups.dtype]})")
+        for k in range(0, groups.steps, LANES):
+            x = Vec(f, f.load(VECTOR, f.at(source, "float", k), align=4))
+            number = (x * power).nearest_integers()
+            digits = by_plane(f, (number + MIDDLE_OF_DIGITS) ^ MIDDLE_OF_DIGITS)
+            f.store(digits, f.at(to, "float", k), align=4)
+            start = dot(f, start, middles, digits)
+        for lanes in (LANES // 2, LANES // 4):
+            halves = [lanes_of(f, start, range(first, first + lanes)) for first in (0, lanes)]
+            start = (Vec(f, halves[0]) + Vec(f, halves[1])).value
+        f.store((0 - Vec(f, start)).value, f.at(to, "float", groups.steps), align=4)
 
     # Sums -------------------------------------------------------------------------------------------------
 
     def scale(
-        self, batch: Sequence[Int], m0: Int, rows: Int, b: Value, sums: Value, width: int, columns: int
-    ) -> None:
-        """Multiply sums by the powers of two of their rows: those at `sums` of `rows` rows from `m0` on and
-        `columns` columns of the panels at `b`, `width` floats from a row to the next."""
+        self, batch: Sequence[Int], m0: Int, begin: Int, rows: Int, b: Value, sums: Value, width: int,
+        columns: int,
+    ) -> None:  # fmt: skip
+        """Multiply sums by the powers of two of their rows: those at `sums` of `rows` rows and `columns`
+        columns of the panels at `b`, `width` floats from a row to the next. `begin`: the rows before these of
+        the block that begins with row `m0`."""
         f, first = self.f, self.rows.at(batch, m0)
         with f.loop(0, rows) as r:
-            factors = [
-                f.load("float", f.at(self._factors, "float", f.add(f.mul(r.index, 2), i)), align=4)
-                for i in range(2)
-            ]
-            to = f.at(sums, "float", f.mul(r.index, width))
-            row = f.at(first, "float", f.mul(r.index, self.rows.stride))
-            is_nan = f.op("i1", f"fcmp uno float {factors[0].name}, {factors[0].name}")
+            number, to = f.add(begin, r.index), f.at(sums, "float", f.mul(r.index, width))
+            factor = f.load("float", f.at(self._factors, "float", number), align=4)
+            row = f.at(first, "float", f.mul(number, self.rows.stride))
+            is_nan = f.op("i1", f"fcmp uno float {factor.name}, {factor.name}")
             f.either(
                 is_nan,
                 lambda: self._slowly(row, b, to, columns),
-                lambda: self._multiplied(to, columns, [f.splat(x, LANES) for x in factors]),
+                lambda: self._multiplied(to, columns, Vec(f, f.splat(factor, LANES))),
             )
 
-    def _multiplied(self, sums: Value, columns: int, factors: Sequence[Value]) -> None:
-        """Emit the products of a row's sums with its factors."""
+    def _multiplied(self, sums: Value, columns: int, factor: Vec) -> None:
+        """Emit the products of a row's sums with its factor."""
         f = self.f
-        with f.loop(0, columns, LANES) as at:
-            place = f.at(sums, "float", at.index)
-            total = Vec(f, f.load(VECTOR, place, align=4))
-            for factor in factors:
-                total = total * Vec(f, factor)
-            f.store(total.value, place, align=4)
+        with f.loop(0, columns, PANEL) as panel:
+            for at in range(0, PANEL, LANES):
+                place = f.at(sums, "float", f.add(panel.index, at))
+                f.store((Vec(f, f.load(VECTOR, place, align=4)) * factor).value, place, align=4)
 
     def _slowly(self, row: Value, b: Value, to: Value, columns: int) -> None:
         """Emit the products of the row at `row` in f32."""

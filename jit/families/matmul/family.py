@@ -22,6 +22,7 @@ from .gemv import LEAST_STEPS, MAX_ROWS
 from .grouped import unpacked
 from .matmul import emit, extensions, fitting_schedules
 from .problem import (
+    DIGITS_LAYOUT,
     GROUPED_LAYOUTS,
     PAIRS_LAYOUT,
     fits_tiles,
@@ -174,14 +175,16 @@ def may_be_few(spec: ProductSpec, dims: KernelKey) -> bool:
 
 
 def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
-    """Whether a kernel has few rows, and a weight that is large enough to come from memory."""
+    """Whether a kernel has few rows, or may have and is in digits, which lose most by asking, and a weight
+    that is large enough to come from memory."""
     if not isinstance(spec, Matmul) or not may_be_few(spec, dims):
         return False
     top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
     b = spec.buffers[spec.product.b]
     sizes = [size for size in b.shape if isinstance(size, int)]
     n_bytes = DTYPES[b.dtype].bytes * prod(sizes)
-    return top is not None and top <= MAX_ROWS and n_bytes >= STREAMED_BYTES
+    is_few = top is not None and top <= MAX_ROWS
+    return (is_few or spec.product.b_layout == DIGITS_LAYOUT) and n_bytes >= STREAMED_BYTES
 
 
 def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:

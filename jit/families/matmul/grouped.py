@@ -28,8 +28,9 @@ from .arithmetic import DIGITS, F32, QUADS, VECTOR, Arithmetic, Digits, Quads
 from .byte_dots import BYTES
 from .microkernel import Into, MicroKernels
 from .row_shares import dispatch, each_tile
+from .row_tiles import Finish
 from .schedules import PANEL, Schedule
-from .strides import Strides
+from .strides import ROOM_OF_PLANES, Strides
 from .sums import GROUP
 
 SIZES = (16, 32, 64, 128)  # steps of a group
@@ -65,19 +66,9 @@ class Groups:
 
     @property
     def left(self) -> int:
-        """The elements of four bytes that a row of A, or of its digits, has for a group: behind digits lies
-        what sums begin with."""
-        return self.rows + (self.planes > 1)
-
-    @property
-    def left_of_planes(self) -> int:
-        """The same, of all planes of a row of digits."""
-        return self.planes * self.left
-
-    def left_at(self, f: Function, number: Int, rows: Int) -> Int:
-        """Return where the elements of A's first row for group `number` begin; `rows`: those of digits, which
-        lie group by group."""
-        return f.mul(number, self.left if self.planes == 1 else f.mul(rows, self.left_of_planes))
+        """The elements of four bytes that a row of A, or all of its digits, have for a group: behind digits
+        lies what sums begin with."""
+        return self.rows if self.planes == 1 else ROOM_OF_PLANES * (self.rows + 1)
 
     def dots(self, rows: int) -> int:
         """Return the vectors of products of a line of B with `rows` rows of digits; 0: A is in none."""
@@ -273,7 +264,8 @@ class GroupSums:
         """The strides of one group of the panels, without A's."""
         groups, size = self.groups, self.groups.arithmetic.bytes
         apart = groups.panel_bytes // size if self.n_panels > 1 else 0
-        return Strides(0, groups.row_bytes // size, self.width, groups.rows, b_panel=apart)
+        lie = Strides(0, groups.row_bytes // size, self.width, groups.rows, b_panel=apart)
+        return replace(lie, planes=groups.planes)
 
     def kernels(self, name: str, lda: Int, vectors: int) -> MicroKernels:
         """Return the micro-kernels that multiply the integers as they are read."""
@@ -302,13 +294,13 @@ class GroupSums:
         """Return where the sums of all groups lie, `floats` of them, if those of some lie at `sums`."""
         return self.f.at(sums, "float", floats) if self.groups.count > GROUP else sums
 
-    def each(self, a: Value, b: Value, rows: Int, emit: Emit) -> Callable[[Int], None]:
-        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's `rows` rows and
-        whose rows of B begin there; `a`, `b`: where those of all groups do."""
+    def each(self, a: Value, b: Value, emit: Emit) -> Callable[[Int], None]:
+        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's rows and whose
+        rows of B begin there; `a`, `b`: where those of all groups do."""
         f, groups = self.f, self.groups
 
         def at(number: Int) -> None:
-            left, place = groups.left_at(f, number, rows), f.mul(number, groups.bytes)
+            left, place = f.mul(number, groups.left), f.mul(number, groups.bytes)
             emit(f.at(a, "float", left), f.at(b, "i8", place))
 
         return at
@@ -358,13 +350,12 @@ class GroupedTile:
 
     def multiply(self, a: Value, b: Value) -> Value:
         """Emit the sums of the rows at `a` and the panels at `b`; return where they lie."""
-        f, columns, registers = self.columns.f, self.columns, self.schedule.rows * self.schedule.vectors
-        most = max(1, registers // (2 * columns.n_panels * columns.groups.planes))  # rows of whole panels
+        f, columns, most = self.columns.f, self.columns, self._most
         floats = f.mul(self.rows, columns.width)
         totals = columns.totals(self.sums, floats)
 
         def few(a: Value, b: Value) -> None:
-            self._row_tiles(columns.kernels("grouped", self.lda, 2 * columns.n_panels), most, a, b)
+            self._row_tiles(self._in_place, most, a, b)
 
         def many(a: Value, b: Value) -> None:
             columns.copy(b, self.copy)
@@ -372,27 +363,61 @@ class GroupedTile:
             self._row_tiles(columns.kernels_of_copy(self.lda, vectors), self.schedule.rows, a, self.copy)
 
         def run(emit: Emit) -> None:
-            columns.add_up(self.sums, totals, floats, columns.each(a, b, self.rows, emit))
+            columns.add_up(self.sums, totals, floats, columns.each(a, b, emit))
 
         n_read = most * self.schedule.tiles_in_place
         is_read = f.is_less(self.rows, n_read + 1) if columns.groups.is_widened else True
         f.either(is_read, lambda: run(few), lambda: run(many))
         return totals
 
-    def _row_tiles(self, kernels: MicroKernels, most: int, a: Value, b: Value) -> None:
-        """Emit one group of all rows."""
-        f, width, columns = self.columns.f, self.columns.width, LANES * 2 * self.columns.n_panels
-        groups = self.columns.groups
+    @property
+    def _most(self) -> int:
+        """The rows of whole panels of which registers hold the sums."""
+        registers = self.schedule.rows * self.schedule.vectors
+        return max(1, registers // (2 * self.columns.n_panels * self.columns.groups.planes))
+
+    @property
+    def _in_place(self) -> MicroKernels:
+        return self.columns.kernels("grouped", self.lda, 2 * self.columns.n_panels)
+
+    def each_row_tile(self, a: Value, b: Value, finish: Finish) -> None:
+        """Emit the sums of the rows at `a` and the panels at `b`, row tile by row tile, which `finish` gets:
+        all groups of one before the next, so that sums stay in the first-level cache."""
+        f, columns, most, kernels = self.columns.f, self.columns, self._most, self._in_place
+        totals = columns.totals(self.sums, most * columns.width)
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
-            left = f.at(a, "float", f.mul(begin, f.mul(self.lda, self.columns.groups.planes)))
-            line = f.at(self.sums, "float", f.mul(begin, width))
+            finish.soon(begin, count)
+            left, floats = f.at(a, "float", f.mul(begin, self.lda)), f.mul(count, columns.width)
 
-            def call(n: int) -> None:
-                for first in range(0, columns, LANES * kernels.vectors):
-                    right, to = f.at(b, kernels.element, first), f.at(line, "float", first)
-                    kernels.call(n, left, right, to, *groups.ahead(f, right))
+            def group(a: Value, b: Value) -> None:
+                self._row_tile(kernels, count, self.counts(most), a, b, self.sums)
 
-            dispatch(f, count, self.counts(most), call)
+            columns.add_up(self.sums, totals, floats, columns.each(left, b, group))
+            finish.done(begin, count, totals)
 
         each_tile(f, self.rows, most, row_tile)
+
+    def _row_tiles(self, kernels: MicroKernels, most: int, a: Value, b: Value) -> None:
+        """Emit one group of all rows."""
+        f, width = self.columns.f, self.columns.width
+
+        def row_tile(number: Int, begin: Int, count: Int) -> None:
+            left = f.at(a, "float", f.mul(begin, self.lda))
+            sums = f.at(self.sums, "float", f.mul(begin, width))
+            self._row_tile(kernels, count, self.counts(most), left, b, sums)
+
+        each_tile(f, self.rows, most, row_tile)
+
+    def _row_tile(
+        self, kernels: MicroKernels, count: Int, counts: Sequence[int], a: Value, b: Value, sums: Value
+    ) -> None:
+        """Emit one group of a row tile of `count` rows, one of `counts`."""
+        f, columns = self.columns.f, LANES * 2 * self.columns.n_panels
+
+        def call(n: int) -> None:
+            for first in range(0, columns, LANES * kernels.vectors):
+                right, to = f.at(b, kernels.element, first), f.at(sums, "float", first)
+                kernels.call(n, a, right, to, *self.columns.groups.ahead(f, right))
+
+        dispatch(f, count, counts, call)

@@ -55,7 +55,7 @@ class MicroKernels:
 
     `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
     what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added; a row of
-    A may have several planes, which lie one behind the other. `totals`:
+    A may have several planes (`Strides.planes`). `totals`:
     how far behind c the totals of chains lie. `ending`: None: sums are stored in c. `has_half`: there are no
     columns in the upper half of a row's last vector, which steps leave out then.
     """
@@ -203,7 +203,7 @@ class MicroKernels:
 
     def _first(self, g: Function, strides: Strides, a: Value, r: int) -> Value:
         """Return the sums of no steps of A's row `r`."""
-        return self.arithmetic.first(g, lambda: g.at(strides.row(g, a, r), "float", strides.k))
+        return self.arithmetic.first(g, lambda: strides.behind(g, a, r))
 
     def _seen_taps(
         self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, state: Sequence[Value],

@@ -12,6 +12,7 @@ from .schedules import PANEL
 from .walkers import NO_WALKERS, Walkers
 
 UNROLL = 4  # steps of k in one trip
+ROOM_OF_PLANES = 4  # elements that the planes of a row have for a step, where they lie side by side
 MAX_WALKED = 13  # rows; beside 28 sums of 14 rows one address more is spilled
 
 
@@ -34,13 +35,25 @@ class Taps(NamedTuple):
 NO_TAPS = Taps()
 
 
+class Panels(NamedTuple):
+    """Panels of `width` columns, so many elements `apart` (0: there are none, rows are contiguous)."""
+
+    apart: int = 0
+    width: int = PANEL
+
+
+NO_PANELS = Panels()
+
+
 @dataclass(frozen=True)
 class Strides:
     """Elements from one row to the next (`lda`, `ldb`, `ldc`), and the number of steps `k`.
 
-    `a_panel`, `b_panel`: A, B is stored in panels of `a_width`, PANEL columns, so many elements apart (0: its
-    rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
+    `a_panels`: in which A is stored. `b_panel`: B is in panels of PANEL columns, so many elements apart (0:
+    its rows are contiguous). `table`: where each step of k lies in A's rows, i64 (0: side by side).
     `taps`: if there are any, A's rows lie in pieces of `k` steps, one for each tap.
+    `planes`: rows of A that lie side by side, each step of them in ROOM_OF_PLANES elements (1: none do);
+    `lda` leads to the next such rows then.
     `block`: steps of a block of the sums (0: they are one chain). `is_shared`: one micro-kernel serves sums
     of other lengths and rows elsewhere, which are arguments then, but where sums fill the registers.
     `shares_all`: there too, which costs up to 6 % with 14 rows of many steps: in code of any number of rows.
@@ -50,14 +63,14 @@ class Strides:
     ldb: Int
     ldc: Int
     k: Int
-    a_panel: int = 0
+    a_panels: Panels = NO_PANELS
     b_panel: Int = 0
     table: Int = 0
-    a_width: int = PANEL
     taps: Taps = NO_TAPS
     block: Int = 0
     is_shared: bool = False
     shares_all: bool = False
+    planes: int = 1
 
     def _all(self) -> tuple[Int, ...]:
         return (self.lda, self.ldb, self.ldc, self.k, self.b_panel, self.table, *self.taps, self.block)
@@ -77,7 +90,7 @@ class Strides:
 
     def known(self) -> tuple[Hashable, ...]:
         """Return what is compiled into a micro-kernel, of an argument what is known of it."""
-        return (self.a_panel, self.a_width, self.is_shared, *map(_known, self._all()))
+        return (self.a_panels, self.is_shared, self.planes, *map(_known, self._all()))
 
     def for_rows(self, f: Function, rows: int) -> Strides:
         """Return the strides of a micro-kernel for `rows` rows: if it is shared, the numbers by which sums of
@@ -106,7 +119,22 @@ class Strides:
 
     def row(self, g: Function, a: Value, r: Int) -> Value:
         """Return what stands for A's row `r` as `a` does for the first."""
-        return g.at(a, "ptr", r) if self.has_taps else g.at(a, "float", g.mul(r, self.lda))
+        return g.at(a, "ptr", r) if self.has_taps else g.at(a, "float", self._row(g, r))
+
+    def _row(self, g: Function, r: Int) -> Int:
+        """Return where A's row `r` begins."""
+        if self.planes == 1:
+            return g.mul(r, self.lda)
+        return g.add(g.mul(g.udiv(r, self.planes), self.lda), g.urem(r, self.planes))
+
+    @property
+    def a_step(self) -> int:
+        """The elements from a step of a row of A to the next."""
+        return 1 if self.planes == 1 else ROOM_OF_PLANES
+
+    def behind(self, g: Function, a: Value, r: Int) -> Value:
+        """Return the address behind all steps of A's row `r`."""
+        return g.at(self.row(g, a, r), "float", g.mul(self.k, self.a_step))
 
     def pieces(self, g: Function, a: Value, tap: Int, rows: int) -> list[Value]:
         """Return where the rows begin under a tap."""
@@ -131,9 +159,10 @@ class Strides:
         """Return where step k of A's rows lies."""
         if isinstance(self.table, Value):
             return g.load("i64", g.at(self.table, "i64", k), align=8)
-        if not self.a_panel:
-            return k
-        return g.add(g.mul(g.udiv(k, self.a_width), self.a_panel), g.urem(k, self.a_width))
+        apart, width = self.a_panels
+        if not apart:
+            return g.mul(k, self.a_step)
+        return g.add(g.mul(g.udiv(k, width), apart), g.urem(k, width))
 
     def walkers(self, g: Function, a: Sequence[Value], first: Int, rows: int) -> Walkers:
         """Return what moves along several rows, from step `first` on; nothing where they are found in other
@@ -149,10 +178,10 @@ class Strides:
             firsts = [[g.at(row, "float", self.column(g, g.add(k, step))) for row in a] for step in range(n)]
         else:
             begins = [g.at(row, "float", self.column(g, k)) for row in a]
-            firsts = [[g.at(row, "float", step) for row in begins] for step in range(n)]
+            firsts = [[g.at(row, "float", step * self.a_step) for row in begins] for step in range(n)]
         if self.has_taps:
             return firsts
-        return [[g.at(first, "float", g.mul(r, self.lda)) for r in range(rows)] for (first,) in firsts]
+        return [[g.at(first, "float", self._row(g, r)) for r in range(rows)] for (first,) in firsts]
 
 
 def _known(x: Int) -> Hashable:

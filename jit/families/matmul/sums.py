@@ -26,6 +26,7 @@ GROUP = 64  # blocks
 MULTIPLE = 16  # of the steps of a part of a piece
 CHAIN, ACCURATE_CHAIN = 32, 16  # steps of a block of a shorter sum
 SHORTEST_CHAIN = 16
+LEAST_FIELD = 23  # of the exponent of a row's greatest number, so that powers of two are normal numbers
 SPREAD = 10  # binary orders that a row in digits may reach above its mean, of which at least 13 bits are left
 
 
@@ -93,15 +94,13 @@ def _scaled(sums: Iterable[np.ndarray], scales: np.ndarray) -> np.ndarray:
 
 def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return what `grouped_products` does by the digits of a (see `digits`), in the order of the kernels."""
-    has_digits = np.isfinite(a).all(-1, keepdims=True) & _is_even(a)
-    digits, factors = _digits(np.where(has_digits, a, np.float32(0)))
+    has_digits = np.isfinite(a).all(-1, keepdims=True) & _is_even(a) & _has_size(a)
+    digits, factor = _digits(np.where(has_digits, a, np.float32(0)))
     sums = [_of_groups(x.astype(np.float64), integers, scales, np.matmul) for x in digits]  # exact
     total = _scaled((_joined(*of_group) for of_group in zip(*sums, strict=True)), scales)
     with np.errstate(invalid="ignore", over="ignore"):
-        for factor in factors:
-            total = total * factor
         wide = integers.astype(np.float32) * np.repeat(scales, len(integers) // len(scales), 0)
-        return np.where(has_digits, total, _chain(a, wide))
+        return np.where(has_digits, total * factor, _chain(a, wide))
 
 
 def _is_even(a: np.ndarray) -> np.ndarray:
@@ -117,19 +116,27 @@ def _joined(low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> np.ndarray
     return (high * 65536 + lower).astype(np.float32)
 
 
-def _digits(a: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the digits of rows of finite numbers, the lowest first, and the powers of two by which their
-    products are multiplied."""
+def _fields(a: np.ndarray) -> np.ndarray:
+    """Return the exponent field of the greatest magnitude of each row, a greater one's where it is close."""
     greatest = np.abs(a).max(-1, keepdims=True, initial=0).view(np.int32)
-    exponents = 149 - np.maximum((greatest + (1 << 17)) >> 23, 1)
-    powers = exponents >> 1, exponents - (exponents >> 1)
-    for power in powers:
-        a = a * np.ldexp(np.float32(1), power)
-    numbers, found = np.rint(a).astype(np.int32), []
+    fields: np.ndarray = (greatest + (1 << 17)) >> 23
+    return fields
+
+
+def _has_size(a: np.ndarray) -> np.ndarray:
+    """Return whether the numbers of each row are large enough, or zeros: see LEAST_FIELD."""
+    return (_fields(a) >= LEAST_FIELD) | ~a.any(-1, keepdims=True)
+
+
+def _digits(a: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the digits of rows of finite numbers, the lowest first, and the power of two by which their
+    products are multiplied."""
+    exponents = 149 - np.maximum(_fields(a), LEAST_FIELD)
+    numbers, found = np.rint(a * np.ldexp(np.float32(1), exponents)).astype(np.int32), []
     for _ in range(3):
         found.append(numbers.astype(np.int8))
         numbers = (numbers + 128) >> 8
-    return found, [np.ldexp(np.float32(1), -power) for power in powers]
+    return found, np.ldexp(np.float32(1), -exponents)
 
 
 def _chain(a: np.ndarray, b: np.ndarray) -> np.ndarray:

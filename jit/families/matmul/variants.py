@@ -7,7 +7,7 @@ those of `TILES` a tile by fused multiply-adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....vm.program import Work
 from ...llvm.abi import NOTHING_PREPARED, RT_PREPARED, Generated
@@ -174,7 +174,7 @@ def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
         first = f.add(begin, f.mul(at.index, run))
         few.multiply(product.strides, lhs.at([], 0), rhs.panel(first), m, sums_at)
         if isinstance(lhs, InDigits):
-            lhs.scale([], 0, m, rhs.panel(first), sums_at, columns, columns)
+            lhs.scale([], 0, 0, m, rhs.panel(first), sums_at, columns, columns)
         with f.loop(0, columns, width) as place:
             n0 = f.add(f.mul(first, width), place.index)
             sums = f.at(sums_at, "float", place.index)
@@ -339,10 +339,16 @@ def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
         sums,
         f.at(sums, "i8", sums_bytes(groups, problem.block, width)),
     )
-    found, finish = grouped_tile.multiply(a, b), product.finish(tile)
-    if isinstance(product.lhs, InDigits):
-        product.lhs.scale(tile.batch, tile.m0, tile.rows, b, found, width, n_panels * PANEL)
-    finish.done(0, tile.rows, found)
+    lhs, finish = product.lhs, product.finish(tile)
+    if not isinstance(lhs, InDigits):
+        finish.done(0, tile.rows, grouped_tile.multiply(a, b))
+        return
+
+    def done(begin: Int, count: Int, found: Value) -> None:
+        lhs.scale(tile.batch, tile.m0, begin, count, b, found, width, n_panels * PANEL)
+        finish.done(begin, count, found)
+
+    grouped_tile.each_row_tile(a, b, replace(finish, done=done))
 
 
 #: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.families.matmul.digits import pays
 from shapevm.jit.families.matmul.problem import grouped_of
 from shapevm.jit.families.matmul.spec import ProductSpec
-from shapevm.jit.llvm.target import host_target
+from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.spec_reader import from_json
 from torchao.quantization import (
     Int8DynamicActivationInt8WeightConfig,
@@ -33,6 +32,8 @@ from shapevm.inspect import inspection
 from shapevm.runner import runner_path
 
 NATIVE = shapevm.Options(fallback="error")
+#: For a target that multiplies no bytes: integers stay integers there, however few they are.
+WIDENING = shapevm.Options(fallback="error", target="x86-64-v3")
 ROWS = torch.export.Dim("rows", min=1, max=64)
 INT4 = torch.int4
 CONFIGURATIONS = {
@@ -81,11 +82,8 @@ def test_torchao(name: str, tmp_path: Path) -> None:
     configuration, dtype = CONFIGURATIONS[name]
     model, x = perceptron(), torch.randn(5, 96)
     quantize_(model, configuration)
-    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
-    wanted = {dtype}
-    if dtype == "i8" and pays(96, 160, [host_target()]):  # in digits integers of columns lie in groups too
-        wanted.add("i4, groups of 32" if "int4" in name else "i8, groups of 32")
-    assert weight_dtypes(exe) == wanted
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=WIDENING)
+    assert weight_dtypes(exe) == {dtype}
     exe.save(tmp_path / "model.svm")
     with shapevm.load(tmp_path / "model.svm") as loaded:
         for rows in (1, 2, 7, 33, 64):
@@ -95,6 +93,25 @@ def test_torchao(name: str, tmp_path: Path) -> None:
             torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=atol)
             assert torch.equal(loaded(x), exe(x))
             assert torch.equal(exe(x[:1]), exe(x)[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "held"), [("int8", "i8, groups of 128"), ("int4, groups", "i4, groups of 32")]
+)
+def test_torchao_weights_of_products_that_are_faster_in_f32(name: str, held: str, tmp_path: Path) -> None:
+    model, x, target = perceptron(256), torch.randn(5, 256), "x86-64-v4-vnni"
+    quantize_(model, CONFIGURATIONS[name][0])
+    options = shapevm.Options(fallback="error", target=target)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=options)
+    assert weight_dtypes(exe) == {held, "f32"}  # of the first layer, in digits, and of the second
+    exe.save(tmp_path / "model.svm")
+    first, second = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert (first["format"], first["reason"]) == (name if name == "int8" else "int4, groups of 32", "")
+    assert (second["format"], second["bytes"]) == ("f32", 4 * 160 * 40)
+    assert second["reason"] == "products with a weight of 160 x 40 are faster in f32"
+    if runs_here(target):
+        torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+        same_in_runner(exe, x, tmp_path)
 
 
 @pytest.mark.parametrize("width", [96, 2048])
@@ -114,7 +131,7 @@ def test_zero_points_of_groups_take_rows_sums_off() -> None:
     )
     model, x = perceptron(), torch.randn(5, 96)
     quantize_(model, config)
-    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=WIDENING)
     assert weight_dtypes(exe) == {"i4, groups of 32", "f32"}
     torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
 
@@ -171,7 +188,8 @@ def test_torchao_under_torch_compile(name: str, made: list[shapevm.Executable]) 
     configuration, dtype = CONFIGURATIONS[name]
     model = torch.nn.Sequential(torch.nn.Linear(96, 41)).eval()
     quantize_(model, configuration)
-    compiled = torch.compile(model, backend="shapevm", dynamic=True, options={"fallback": "error"})
+    options = {"fallback": "error", "target": WIDENING.target}
+    compiled = torch.compile(model, backend="shapevm", dynamic=True, options=options)
     for rows in (3, 1, 7):
         x = torch.randn(rows, 96)
         with torch.no_grad():
@@ -254,7 +272,7 @@ def test_weights_of_bf16_models_stay_integers(name: str) -> None:
     configuration, dtype = CONFIGURATIONS[name]
     model, x = torch.nn.Sequential(torch.nn.Linear(96, 41)).eval().bfloat16(), torch.randn(5, 96).bfloat16()
     quantize_(model, configuration)
-    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=WIDENING)
     assert weight_dtypes(exe) == {dtype}
     for rows in (1, 7, 33):
         x = torch.randn(rows, 96).bfloat16()
@@ -264,7 +282,7 @@ def test_weights_of_bf16_models_stay_integers(name: str) -> None:
 def test_groups_larger_than_those_of_kernels_are_several() -> None:
     model, x = torch.nn.Sequential(torch.nn.Linear(512, 40)).eval(), torch.randn(5, 512)
     quantize_(model, IntxWeightOnlyConfig(weight_dtype=INT4, granularity=PerGroup(256)))
-    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=NATIVE)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=({0: ROWS},), options=WIDENING)
     assert weight_dtypes(exe) == {"i4, groups of 128"}
     torch.testing.assert_close(exe(x), model(x), rtol=1e-5, atol=1e-5)
 

@@ -26,6 +26,7 @@ from shapevm.inspect import inspect_text, inspection
 from shapevm.weight_report import weight_rows
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+WIDENING = "x86-64-v3"  # a target that multiplies no bytes, and widens integers
 DYNAMIC = ({0: torch.export.Dim("rows", min=1, max=64)},)
 
 
@@ -117,7 +118,7 @@ def test_weights_become_integers_on_request() -> None:
     with torch.no_grad():
         layers[0].weight[7] = 0
         layers[2].weight[0, 0] = float("inf")
-    options = shapevm.Options(weights="int8")
+    options = shapevm.Options(weights="int8", target=WIDENING)
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
     assert weight_dtypes(exe) == ["i8", "f32"]  # the second is not finite
     scale = layers[0].weight.abs().amax(1, keepdim=True) / 127
@@ -133,7 +134,7 @@ def test_groups_of_weights_become_integers_on_request() -> None:
     torch.manual_seed(0)
     layers = torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 3)
     model, x = torch.nn.Sequential(*layers), torch.randn(5, 64)
-    options = shapevm.Options(weights="int4")
+    options = shapevm.Options(weights="int4", target=WIDENING)
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
     assert weight_dtypes(exe) == ["u8", "i8"]  # 200 steps are no groups of 32
     with torch.no_grad():
@@ -208,7 +209,7 @@ def test_weights_that_rounding_would_change_too_much_are_rounded_less(
     weights: str, max_error: float | None, formats: list[str], tmp_path: Path
 ) -> None:
     model, x = Layers(), torch.randn(5, 64)
-    options = shapevm.Options(weights=weights, max_error=max_error)
+    options = shapevm.Options(weights=weights, max_error=max_error, target=WIDENING)
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, strategy="generic", options=options)
     exe.save(tmp_path / "model.svm")
     rows = inspection(tmp_path / "model.svm")["rounded_weights"]
@@ -250,8 +251,8 @@ def test_a_list_of_weights_of_another_form_is_refused() -> None:
 @pytest.mark.parametrize(
     ("target", "least", "held"),
     [
-        ("x86-64-v4-vnni", 1, "int4, groups of 32"),
-        ("x86-64-v4-vnni", 96, "int8"),
+        ("x86-64-v4", 1, "int4, groups of 32"),
+        ("x86-64-v4", 96, "int8"),
         ("x86-64-v4-amx", 96, "int4, groups of 32"),
         (("x86-64-v4-amx", "x86-64-v4"), 96, "int8"),
         ("x86-64-v3", 96, "int4, groups of 32"),
@@ -266,9 +267,34 @@ def test_a_format_that_is_slower_at_all_sizes_is_not_taken(
     exe.save(tmp_path / "model.svm")
     (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
     assert row["format"] == held
-    name = "x86-64-v4" if isinstance(target, tuple) else target
-    reason = f"int4: on {name} products of 96 rows and more are slower than in f32"
+    reason = "int4: on x86-64-v4 products of 96 rows and more are slower than in f32"
     assert row["reason"] == (reason if held == "int8" else "")
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "least", "weights", "held"),
+    [
+        (256, 48, 1, "int8", "f32"),
+        (256, 64, 1, "int8", "int8"),
+        (256, 64, 1, "int4", "int8"),
+        (256, 96, 1, "int4", "int4, groups of 32"),
+        (72, 512, 1, "int8", "f32"),
+        (1000, 512, 1, "int8", "int8"),
+        (1000, 512, 9, "int8", "f32"),
+    ],
+)
+def test_small_weights_stay_in_f32_where_that_is_faster(
+    k: int, n: int, least: int, weights: str, held: str, tmp_path: Path
+) -> None:
+    model, rows = torch.nn.Linear(k, n, bias=False).eval(), torch.export.Dim("rows", min=least, max=64)
+    options = shapevm.Options(weights=weights, target="x86-64-v4-vnni")
+    exe = shapevm.compile(model, (torch.randn(16, k),), dynamic_shapes=({0: rows},), options=options)
+    exe.save(tmp_path / "model.svm")
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert row["format"] == held
+    reason = f"{weights}: products with a weight of {k} x {n} are faster in f32"
+    assert row["reason"] == ("" if held.startswith(weights) else reason)
+    assert ("are faster in f32" in inspect_text(tmp_path / "model.svm")) == (not held.startswith(weights))
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
@@ -276,7 +302,7 @@ def test_a_format_that_is_slower_at_all_sizes_is_not_taken(
     ("columns", "target", "is_in_digits"),
     [
         (128, "x86-64-v4-vnni", True),
-        (127, "x86-64-v4-vnni", False),
+        (65, "x86-64-v4-vnni", False),
         (128, ("x86-64-v4-vnni", "x86-64-v3"), False),
         (128, "x86-64-v4-amx", False),
     ],
@@ -284,7 +310,7 @@ def test_a_format_that_is_slower_at_all_sizes_is_not_taken(
 def test_rows_are_multiplied_in_digits_where_all_targets_multiply_bytes(
     weights: str, columns: int, target: str | tuple[str, ...], is_in_digits: bool
 ) -> None:
-    model, x = torch.nn.Linear(64, columns).eval(), torch.randn(5, 64)
+    model, x = torch.nn.Linear(256, columns).eval(), torch.randn(5, 256)
     options = shapevm.Options(weights=weights, target=target)
     exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.digits import fit, pays
+from shapevm.jit.families.matmul.digits import fit, is_slower, pays
 from shapevm.jit.families.matmul.family import check
 from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, pack_grouped, unpacked
 from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT, GROUPED_LAYOUTS
@@ -146,23 +146,51 @@ def test_the_reference_evaluates_digits() -> None:
     np.testing.assert_allclose(out, digit_products(a, integers, scales), rtol=1e-5, atol=1e-3)
 
 
+VNNI = ["x86-64-v4-vnni"]
+
+
 @pytest.mark.parametrize(
-    ("k", "n", "targets", "wanted"),
+    ("k", "n", "group", "targets", "wanted"),
     [
-        (64, 128, ["x86-64-v4-vnni"], True),
-        (96, 128, ["x86-64-v4-bf16", "x86-64-v3-vnni"], True),
-        (64, 128, ["aarch64-dotprod"], True),
-        (64, 128, [], False),
-        (64, 128, ["x86-64-v4-vnni", "x86-64-v3"], False),
-        (64, 128, ["x86-64-v4-amx"], False),
-        (64, 127, ["x86-64-v4-vnni"], False),
-        (48, 128, ["x86-64-v4-vnni"], False),
+        (256, 128, 32, VNNI, True),
+        (256, 128, 32, ["x86-64-v4-bf16", "x86-64-v3-vnni"], True),
+        (256, 128, 32, ["aarch64-dotprod"], True),
+        (256, 128, 32, [], False),
+        (256, 128, 32, ["x86-64-v4-vnni", "x86-64-v3"], False),
+        (256, 128, 32, ["x86-64-v4-amx"], False),
+        (256, 128, 16, VNNI, False),
+        (256, 64, 128, VNNI, True),
+        (256, 48, 128, VNNI, False),
+        (256, 65, 128, VNNI, False),
+        (256, 96, 128, VNNI, True),
+        (64, 128, 64, VNNI, True),
+        (64, 128, 32, VNNI, False),
+        (32, 4096, 32, VNNI, False),
+        (0, 128, 0, VNNI, False),
+        (256, 0, 32, VNNI, False),
     ],
 )
 def test_digits_pay_where_bytes_are_multiplied_faster_than_floats(
-    k: int, n: int, targets: list[str], wanted: bool
+    k: int, n: int, group: int, targets: list[str], wanted: bool
 ) -> None:
-    assert pays(k, n, targets) == wanted
+    assert pays(k, n, group, targets) == wanted
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "rows", "targets", "wanted"),
+    [
+        (256, 128, 1, VNNI, False),
+        (256, 48, 1, VNNI, True),
+        (256, 48, 1, ["x86-64-v4"], False),
+        (256, 48, 1, ["x86-64-v4-amx"], False),
+        (1 << 15, 8, 8, VNNI, False),
+        (1 << 15, 8, 9, VNNI, True),
+    ],
+)
+def test_small_weights_are_slower_than_in_f32_where_digits_do_not_pay(
+    k: int, n: int, rows: int, targets: list[str], wanted: bool
+) -> None:
+    assert is_slower(k, n, 128, rows, targets) == wanted
 
 
 def test_scales_that_may_overflow_and_short_groups_are_multiplied_otherwise() -> None:
