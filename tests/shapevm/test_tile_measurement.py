@@ -151,7 +151,7 @@ def test_tiles_and_narrow_weights_are_measured_together(monkeypatch):
 
 @pytest.mark.parametrize("weights", ["bf16", "int8", "int4"])
 def test_narrow_weights_are_read_in_place_where_that_was_measured(folder, weights):
-    model, x = torch.nn.Linear(416, 96), np.random.default_rng(0).random((36, 416), "f")  # too few for digits
+    model, x = torch.nn.Linear(4096, 65), np.random.default_rng(0).random((36, 4096), "f")  # not in digits
     rows, results, schedules = torch.export.Dim("rows", max=64), [], []
     for is_measured in (False, True):
         if is_measured:
@@ -159,7 +159,7 @@ def test_narrow_weights_are_read_in_place_where_that_was_measured(folder, weight
             open_store().remember_tiles(choice.record())
         given = {"dynamic_shapes": ({0: rows},), "strategy": "jit"}
         options = shapevm.Options(weights=weights)
-        with shapevm.compile(model, (torch.randn(3, 416),), **given, options=options) as exe:
+        with shapevm.compile(model, (torch.randn(3, 4096),), **given, options=options) as exe:
             results += [np.asarray(exe(x)).tobytes(), np.asarray(exe.using("generic")(x)).tobytes()]
             schedules.append({IN_PLACE in entry.schedule for _, entry in exe.stats().entries})
     assert len(set(results)) == 1
