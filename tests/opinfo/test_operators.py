@@ -20,8 +20,8 @@ from .family import FAMILIES, family
 #: Groups are one program each. Every operator here must compile to shapevm's own kernels.
 NATIVE = (
     ("f32", "add div.trunc_rounding fmod remainder pow atan2 fmin hypot copysign nextafter heaviside xlogy"),
-    ("f32", "exp log1p sin atan sinh acosh erfc erfinv lgamma polygamma.polygamma_n_1 frexp nan_to_num"),
-    ("f32", "slice_scatter select_scatter tensor_split masked_select"),
+    ("f32", "exp log1p sin atan sinh acosh atanh erfc erfinv lgamma polygamma.polygamma_n_1 nan_to_num"),
+    ("f32", "frexp slice_scatter select_scatter tensor_split masked_select"),
     ("f64", "i0 special.i1e special.erfcx special.log_ndtr special.ndtri logaddexp"),
     ("bf16", "mul sigmoid reciprocal trunc frac sign clamp lerp"),
     ("i64", "sub floor_divide gcd lcm bitwise_left_shift abs pow full_like arange diff"),
