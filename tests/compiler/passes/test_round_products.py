@@ -181,15 +181,24 @@ def test_max_error(tmp_path: Path) -> None:
 
 
 @needs_bf16
-@pytest.mark.parametrize("weights", ["bf16", "int8", "int4"])
-def test_beside_rounded_weights(weights: str, tmp_path: Path) -> None:
-    """Weights that are integers keep activations in f32; weights in bf16 are what products read anyway."""
+@pytest.mark.parametrize(
+    ("weights", "columns", "held"),
+    [
+        ("bf16", 32, "pairs"),
+        ("int8", 128, "grouped_digits"),
+        ("int4", 128, "grouped_digits"),
+        ("int8", 32, "pairs"),
+        ("int4", 32, "pairs"),
+    ],
+)
+def test_beside_rounded_weights(weights: str, columns: int, held: str, tmp_path: Path) -> None:
+    """Weights that are integers keep activations in f32; those that are too small to become integers do not.
+    Weights in bf16 are what products read anyway."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 32))
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 16, columns))
     x = torch.randn(3, 8, 6, 6)
-    options = shapevm.Options(precision="bf16", weights=weights)
+    options = shapevm.Options(precision="bf16", weights=weights, target="x86-64-v4-bf16")
     exe = shapevm.compile(model, (x,), options=options)
-    held = {"bf16": "pairs", "int8": "panels", "int4": "grouped"}[weights]
     assert layouts(exe) == ["pairs", held]
     torch.testing.assert_close(exe(x), model(x), rtol=0.1, atol=0.1)
     formats = [form for form, _ in report(exe, tmp_path).values()]
