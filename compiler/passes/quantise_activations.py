@@ -42,6 +42,7 @@ IMAGE_RANK = 4
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
 SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_widened`
 FEW_STEPS = 16  # of a product that is not worth rounding
+SLOWER = "depthwise convolutions of an input gain nothing that pays for rounding it"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def quantise_activations(graph: Graph) -> None:
     for (activation, readers), values in zip(groups.items(), found, strict=False):
         made |= _Quantised(graph, made.get(activation, activation), readers, values).emit()
     dce(graph)  # the products of f32
+    if found:
+        _note_others(graph)
     fold_affine(graph, list(made.values()))
     dce(graph)  # what was folded
 
@@ -154,25 +157,60 @@ def _widened(found: Activation) -> Activation:
 
 def _is_product(node: Node) -> bool:
     """Whether a node is a product of f32 by a constant that has a form in bytes."""
+    return _is_by_constant(node) and not _without_bytes(node)
+
+
+def _is_by_constant(node: Node) -> bool:
+    """Whether a node is a product or convolution of f32 by a constant."""
     if node.op not in ("matmul", "conv") or len(node.present) != 2:
         return False
     x, weight = node.arg(0), node.arg(1)
     is_constant = weight.node is not None and weight.node.op == "constant" and len(shape_of(weight)) == 2
-    if not is_constant or {x.tensor.dtype, weight.tensor.dtype} != {"f32"} or len(shape_of(x)) < 2:
-        return False
-    k, channels = shape_of(weight)[0], shape_of(x)[-1]
-    if not isinstance(k, int) or not isinstance(channels, int) or not k > 0 or not is_short_enough(k):
-        return False
+    return is_constant and {x.tensor.dtype, weight.tensor.dtype} == {"f32"}
+
+
+def _without_bytes(node: Node) -> str:
+    """Return why a product by a constant has no form in bytes, "" where it has one."""
+    x, weight = node.arg(0), node.arg(1)
+    k, channels = shape_of(weight)[0], shape_of(x)[-1] if shape_of(x) else None
+    if len(shape_of(x)) < 2 or not isinstance(k, int) or not isinstance(channels, int) or not k > 0:
+        return "no kernel of bytes has such operands"
+    if not is_short_enough(k):
+        return "sums of so many products of bytes may not fit in 32 bits"
     if node.op == "matmul":
-        return k >= FEW_STEPS
+        return "" if k >= FEW_STEPS else f"sums of fewer than {FEW_STEPS} products gain nothing"
     is_plain = not node.attrs["planes"] and set(node.attrs["expansion"]) == {1}
     is_whole = channels // node.attrs["groups"] % STEP == 0
-    return is_plain and (_is_narrow(node) or is_whole or node.attrs["groups"] == 1)
+    has_kernel = is_plain and (_is_narrow(node) or is_whole or node.attrs["groups"] == 1)
+    return "" if has_kernel else "no convolution of bytes has such a window or such groups"
+
+
+def _note_others(graph: Graph) -> None:
+    """Note why products by constants stay as they are: of convolutions in the list of weights, of others for
+    `quantise_weights`, which may round their weights alone."""
+    rounding = graph.rounding
+    for node in (node for block in graph.blocks() for node in block.nodes if _is_by_constant(node)):
+        weight = node.arg(1)
+        name, array = str(weight.definition.attrs["name"]), weight.definition.attrs["array"]
+        why = f"activations in u8: {_without_bytes(node) or 'its product is in a branch or a loop'}"
+        reason = rounding.reasons.setdefault(name, why)
+        if node.op == "conv" and name not in rounding.weights:
+            shape = tuple(map(int, array.shape))
+            rounding.weights[name] = RoundedWeight(name, shape, "f32", 4 * array.size, 0.0, reason)
 
 
 def _is_narrow(conv: Node) -> bool:
+    if conv.op != "conv":
+        return False
     x, weight = conv.arg(0), conv.arg(1)
     return has_depthwise_kernel(window_of(conv), False, shape_of(x)[-1], shape_of(weight)[1])
+
+
+def _is_input(x: Value) -> bool:
+    """Whether a value is an input, perhaps with its axes in another order."""
+    while x.node is not None and x.node.op == "permute":
+        x = x.node.arg(0)
+    return x.node is None
 
 
 def _memory_of(x: Value) -> Value:
@@ -194,6 +232,7 @@ class _Quantised:
         self.is_image = has_conv and (len(shape_of(x)) > 3 or any(node.op == "conv" for node in readers))
         self.found = found if self.is_image else _widened(found)  # an image has many pixels
         self.static = self._smoothed(readers)
+        self.is_slower = bool(readers) and all(map(_is_narrow, readers)) and _is_input(x)
         self.readers = [node for node in readers if self._is_worth(node)]
         self.is_partial = len(self.readers) < len(readers)
         self.is_branch = not readers
@@ -348,13 +387,17 @@ class _Quantised:
         name = str(node.arg(1).definition.attrs["name"])
         found, error = self._integers(self.static, node), self._error(self.static, node)
         limit = self.rounding.max_error
+        if self.is_slower:
+            self.rounding.reasons[name] = f"activations in u8: {SLOWER}"
+            return False
         if not isinstance(found, str) and (limit is None or error <= limit) and np.isfinite(error):
             shape = tuple(map(int, shape_of(node.arg(1))))
             held = "int4" if found[1].ndim == 2 else "int8"
             text = f"u8 x {held}"
             self.rounding.weights[name] = RoundedWeight(name, shape, text, n_bytes(*found), error)
             return True
-        why = found if isinstance(found, str) else f"its error would be {error:.2g}, above {limit}"
+        above = "" if limit is None else f", above {limit:g}"
+        why = found if isinstance(found, str) else f"its error would be {error:.3g}{above}"
         self.rounding.reasons[name] = f"activations in u8: {why}"
         return False
 

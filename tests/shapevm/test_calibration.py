@@ -277,6 +277,48 @@ def test_a_layer_that_would_change_too_much_is_rounded_less(
     assert ("activations in u8: its error would be" in row["reason"]) == (limit < 0.01)
 
 
+class Others(torch.nn.Module):
+    """Layers without a form in bytes, and one with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Conv2d(12, 12, 3, groups=12)
+        self.grouped, self.plain = torch.nn.Conv2d(12, 24, 3, groups=6), torch.nn.Conv2d(24, 12, 1)
+        self.up, self.short = torch.nn.ConvTranspose2d(12, 8, 2, stride=2), torch.nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply all to images [n, 12, h, w]."""
+        x = self.up(torch.relu(self.plain(torch.relu(self.grouped(torch.relu(self.first(x)))))))
+        return self.short(x.mean((2, 3)))
+
+
+def test_layers_that_stay_as_they_are_are_listed_with_the_reason(tmp_path: Path) -> None:
+    model, x = Others().eval(), torch.randn(8, 12, 12, 12)
+    rows = listed(model, x, tmp_path)
+    assert {name: row["format"] for name, row in rows.items()} == {
+        "first.weight": "f32", "grouped.weight": "f32", "plain.weight": "u8 x int8", "up.weight": "f32",
+        "short.weight": "int8",
+    }  # fmt: skip
+    assert rows["first.weight"]["bytes"] == 4 * 9 * 12 and rows["first.weight"]["error"] == 0
+    assert "depthwise convolutions of an input gain nothing" in rows["first.weight"]["reason"]
+    for name in ("grouped.weight", "up.weight"):
+        assert "no convolution of bytes has such a window or such groups" in rows[name]["reason"]
+    assert "sums of fewer than 16 products gain nothing" in rows["short.weight"]["reason"]
+    assert not rows["plain.weight"]["reason"]
+    rows = listed(model, x, tmp_path, max_error=1e-4)
+    assert "its error would be " in rows["plain.weight"]["reason"]
+    assert {row["format"] for row in rows.values()} == {"f32"}
+
+
+def listed(model: torch.nn.Module, x: torch.Tensor, folder: Path, **more: Any) -> dict[str, dict]:
+    """Return what `inspect` tells of each weight of a calibrated model."""
+    options = shapevm.Options(weights="int8", calibrate=[(x,)], **more)
+    exe = shapevm.compile(model, (x,), dynamic_shapes=DYNAMIC, options=options)
+    exe.save(folder / "model.svm")
+    return {row["name"]: row for row in inspection(folder / "model.svm")["rounded_weights"]}
+
+
 def test_a_branch_and_state_stay_as_they_are() -> None:
     class Counting(torch.nn.Module):
         """A linear layer that counts its calls, and changes an argument in place."""
