@@ -31,10 +31,10 @@ from .problem import (
     unread_sizes,
     widened_dtype,
 )
-from .schedules import IN_PLACE_ENDING, PANEL, WITHOUT_ASKING
+from .schedules import PANEL, TILES_IN_PLACE, WITHOUT_ASKING
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
-from .tile_choice import IN_PLACE, STREAMS, class_of, name_of_class, name_of_weights
+from .tile_choice import STREAMS, class_of, name_of_class, name_of_weights
 
 LEAST_ROWS = 14  # so few rows are one row tile, or gemv
 STREAMED_BYTES = 1 << 20  # of a weight that comes from memory
@@ -159,7 +159,7 @@ def all_schedules(spec: Matmul, dims: KernelKey, target: str) -> tuple[str, ...]
     names = schedules(spec, dims, target)
     top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
     if may_be_in_place(spec, dims, target):
-        return (*names, *(f"{name}{IN_PLACE_ENDING}" for name in names))
+        return (*names, *(f"{name}{ending}" for ending in TILES_IN_PLACE for name in names))
     if top is None or top > MAX_ROWS or not may_be_few(spec, dims):
         return names
     return (*names, *(f"{name}{WITHOUT_ASKING}" for name in names))
@@ -191,9 +191,9 @@ def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[st
     """Return the schedule that was measured fastest: the register tile of weights that are as the measured
     ones, whether narrow weights are read in place, and whether few rows ask for lines."""
     name = _preferred_tile(spec, dims, target, tiles) or ""
-    is_measured = tiles.get(name_of_weights(widened_dtype(spec))) == IN_PLACE
-    if is_measured and may_be_in_place(spec, dims, target):
-        name += IN_PLACE_ENDING
+    ending = f"-{tiles.get(name_of_weights(widened_dtype(spec)))}"
+    if ending in TILES_IN_PLACE and may_be_in_place(spec, dims, target):
+        name += ending
     if STREAMS in tiles and may_be_few(spec, dims):
         name += WITHOUT_ASKING
     return name or None

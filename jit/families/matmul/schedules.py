@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...llvm.function import Function
 from ...loops.bodies import LANES
-from .tile_choice import IN_PLACE, UNASKED
+from .tile_choice import ALWAYS_IN_PLACE, IN_PLACE, UNASKED
 
 PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
 
@@ -41,8 +41,10 @@ SCHEDULES = {
     "12x16": Schedule(12, 1, keeps_totals=True),
     "6x16": Schedule(6, 1),
 }
-IN_PLACE_ENDING = f"-{IN_PLACE}"  # of the names of those with TILES_IN_PLACE
-TILES_IN_PLACE = 6  # the copy, which costs the same for any number of rows, pays from some number on
+IN_PLACE_ENDING, ALWAYS_ENDING = f"-{IN_PLACE}", f"-{ALWAYS_IN_PLACE}"
+#: By the ending of a schedule's name: the copy, which costs the same for any number of rows, may pay from
+#: some number on. A tile of the kernel has fewer rows than the last one's.
+TILES_IN_PLACE = {IN_PLACE_ENDING: 6, ALWAYS_ENDING: 40}
 WITHOUT_ASKING = f"-{UNASKED}"  # ends the names of those that leave it to the processor to read ahead
 
 
@@ -50,13 +52,13 @@ def schedule_of(name: str) -> Schedule:
     """Return the schedule of a name."""
     tile = tile_of(name)
     ends = name.removeprefix(tile)
-    n_tiles = TILES_IN_PLACE if ends.startswith(IN_PLACE_ENDING) else 1
+    n_tiles = TILES_IN_PLACE.get(ends.removesuffix(WITHOUT_ASKING), 1)
     return replace(SCHEDULES[tile], asks=not ends.endswith(WITHOUT_ASKING), tiles_in_place=n_tiles)
 
 
 def tile_of(name: str) -> str:
     """Return the name of the register tile of a schedule, "" of one that leaves it to the generator."""
-    return name.removesuffix(WITHOUT_ASKING).removesuffix(IN_PLACE_ENDING)
+    return name.removesuffix(WITHOUT_ASKING).removesuffix(IN_PLACE_ENDING).removesuffix(ALWAYS_ENDING)
 
 
 def default_schedule(f: Function) -> str:

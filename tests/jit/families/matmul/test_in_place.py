@@ -9,8 +9,9 @@ from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.grouped import pack_grouped
 from shapevm.jit.families.matmul.matmul import pack_panels
-from shapevm.jit.families.matmul.schedules import IN_PLACE_ENDING, schedule_of
+from shapevm.jit.families.matmul.schedules import ALWAYS_ENDING, IN_PLACE_ENDING, schedule_of
 from shapevm.jit.families.matmul.tile_choice import (
+    ALWAYS_IN_PLACE,
     COPIED,
     IN_PLACE,
     NARROW,
@@ -64,7 +65,7 @@ def test_both_ways_give_the_same_bits(dtype: str, k: int, n: int, target: str) -
 def names_of(target: str) -> tuple[str | None, ...]:
     """Return the schedules to compare: the built-in one first."""
     has_wide = find_target(target).n_vector_registers > 16
-    wide = ("14x32-in_place", "6x64-in_place") if has_wide else ()
+    wide = ("14x32-in_place", "6x64-in_place", "6x64-always_in_place") if has_wide else ()
     return (None, IN_PLACE_ENDING, "6x16-in_place", *wide)
 
 
@@ -82,6 +83,7 @@ def test_so_many_row_tiles_read_in_place(dtype: str) -> None:
     assert [copies((m,), IN_PLACE_ENDING) for m in (16, MOST, MOST + 1)] == [False, False, True]
     assert copies(None, IN_PLACE_ENDING)  # any number of rows may be more
     assert not copies((SizeRange(1, MOST),), IN_PLACE_ENDING)
+    assert not copies((MOST + 1,), ALWAYS_ENDING) and not copies((200,), ALWAYS_ENDING)
 
 
 def choice_of(dtype: str, *turns: tuple[float, float]) -> TileChoice:
@@ -92,28 +94,30 @@ def choice_of(dtype: str, *turns: tuple[float, float]) -> TileChoice:
 
 
 @pytest.mark.parametrize(
-    ("turns", "is_chosen"),
+    ("turns", "chosen"),
     [
-        (((80, 92), (79, 91), (81, 94)), True),
-        (((96, 98), (95, 97), (95, 98)), False),  # less than 5 %
-        (((80, 92), (79, 101), (81, 94)), False),  # a turn that loses
-        (((85, 120), (84, 121), (85, 120)), False),  # conversions take multiply-adds' time
+        (((80, 98), (79, 97), (81, 96)), IN_PLACE),
+        (((80, 92), (79, 91), (81, 94)), ALWAYS_IN_PLACE),
+        (((96, 98), (95, 97), (95, 98)), ""),  # less than 5 %
+        (((80, 92), (79, 101), (81, 94)), ""),  # a turn that loses
+        (((85, 120), (84, 121), (85, 120)), ""),  # conversions take multiply-adds' time
     ],
 )
-def test_weights_are_read_in_place_where_that_is_no_slower(turns: tuple, is_chosen: bool) -> None:
+def test_weights_are_read_in_place_where_that_is_no_slower(turns: tuple, chosen: str) -> None:
     choice = choice_of("i8", *turns)
-    assert choice.tiles == ({"i8 weights": IN_PLACE} if is_chosen else {})
+    assert choice.tiles == ({"i8 weights": chosen} if chosen else {})
     assert TileChoice.parse(choice.record()) == choice
 
 
 def test_the_choice_is_for_weights_of_the_dtype_and_several_row_tiles() -> None:
-    choice = choice_of("bf16", (80, 92)).beside(TileChoice({STREAMS: UNASKED, "few": "6x16"}))
+    choice = choice_of("bf16", (80, 98)).beside(TileChoice({STREAMS: UNASKED, "few": "6x16"}))
     spec = narrow.probe("bf16", weight("bf16", 416, 160), 416, 160)
     names = {dims: preferred_schedule(spec, dims, V4, choice) for dims in [(8,), (14,), (15,), (200,), None]}
     assert names == {
         (8,): "-unasked", (14,): None, (15,): "-in_place", (200,): "-in_place", None: "-in_place-unasked",
     }  # fmt: skip
     assert preferred_schedule(spec, (15,), V3, choice) == "-in_place"
+    assert preferred_schedule(spec, (200,), V4, choice_of("bf16", (80, 92))) == "-always_in_place"
     amx = [preferred_schedule(spec, dims, "x86-64-v4-amx", choice) for dims in ((16,), (128,), None)]
     assert amx == ["-in_place", None, "-unasked"]  # rows of AMX tiles come in another way
     for other in ("i8", "i4"):
@@ -126,7 +130,7 @@ def test_the_choice_is_for_weights_of_the_dtype_and_several_row_tiles() -> None:
 def test_the_ways_are_among_the_schedules_to_tune_among() -> None:
     spec = narrow.probe("bf16", weight("bf16", 416, 160), 416, 160)
     found = {m: schedules_of(spec, (m,), V4) for m in (4, 12, 16)}
-    assert "6x64-in_place" in found[16]
+    assert {"6x64-in_place", "6x64-always_in_place"} <= {*found[16]}
     assert not any(IN_PLACE in name for m in (4, 12) for name in found[m])
     made = compile_kernel(spec, (16,), V4, schedule="6x64-in_place-unasked")
     assert made.schedule_name == "6x64-in_place-unasked"
