@@ -1,5 +1,6 @@
 /* The command line, and the sentences about it. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,35 +11,47 @@
 static const char HELP[] =
     "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
     "\n"
-    "  --input NAME=FILE.npy   an input; FILE.npz alone gives all the names in it (may be repeated)\n"
-    "  --input NAME=NUMBER     an int, float or bool input; a list is [1, 2], [\"a\"] or FILE.npz\n"
-    "  --output FILE.npz       where the outputs go; FILE.npy if there is one output\n"
-    "  --function NAME         the function to call (default main; --list shows them)\n"
-    "  --repeat N              call N times, print the first, least and median time (default 1)\n"
-    "  --threads N             threads that run kernels (default 0: one per CPU)\n"
-    "  --strategy NAME         generic; auto, bucket: the file's exact code and buckets too (default auto)\n"
-    "  --fuel N                instructions that one call may run (default 0: no limit)\n"
-    "  --memory N              bytes that one call may hold, and the inputs (default 0: no limit)\n"
-    "  --call-depth N          calls within calls of the program's functions (default 1000; 0: 1048576)\n"
-    "  --nesting N             containers within containers (default 200; 0: 1000)\n"
-    "  --timeout SECONDS       how long one call may take (default 0: no limit)\n"
-    "  --verify WHEN           check the weights' hashes: full, first of all; lazy, beside the calls; none\n"
-    "                          (default: full up to 64 MiB of weights, else lazy)\n"
-    "  --huge-pages WHEN       weights on huge pages: always, in a copy of the file; never (default: where "
-    "the\n"
-    "                          file system has them)\n"
-    "  --digest SHA256         refuse a file with another SHA-256 (shapevm digest prints it)\n"
-    "  --plugin LIB.so         a shared library with functions that the program calls (may be repeated)\n"
-    "  --no-native-code        refuse to run the file's machine code (here there is no other)\n"
-    "  --perf-map              write /tmp/perf-PID.map for profilers\n"
-    "  --list                  print the contract and the kernels, run nothing\n"
-    "  --stats                 print the call sites after running\n"
-    "  --metrics FILE          write all counters as OpenMetrics text\n"
-    "  --trace FILE.json       write when which kernel ran on which thread, for ui.perfetto.dev\n"
-    "  --record FILE.json      write the sizes of the calls as a profile, for shapevm bake\n"
+    "  --input NAME=FILE.npy  an input (may be repeated); FILE.npz alone gives all\n"
+    "                         the names in it\n"
+    "  --input NAME=NUMBER    an int, float or bool input; a list is [1, 2], [\"a\"]\n"
+    "                         or FILE.npz\n"
+    "  --output FILE.npz      where the outputs go; FILE.npy if there is one output\n"
+    "  --function NAME        the function to call (default main; --list shows them)\n"
+    "  --repeat N             call N times, print the first, least and median time\n"
+    "                         (default 1)\n"
+    "  --threads N            threads that run kernels (default 0: one per CPU)\n"
+    "  --strategy NAME        generic; auto, bucket: the file's exact code and\n"
+    "                         buckets too (default auto)\n"
+    "  --fuel N               instructions that one call may run (default 0: no\n"
+    "                         limit)\n"
+    "  --memory N             bytes that one call may hold, and the inputs (default\n"
+    "                         0: no limit)\n"
+    "  --call-depth N         calls within calls of the program's functions\n"
+    "                         (default 1000; 0: 1048576)\n"
+    "  --nesting N            containers within containers (default 200; 0: 1000)\n"
+    "  --timeout SECONDS      how long one call may take (default 0: no limit)\n"
+    "  --verify WHEN          check the weights' hashes: full, first of all; lazy,\n"
+    "                         beside the calls; none (default: full up to 64 MiB of\n"
+    "                         weights, else lazy)\n"
+    "  --huge-pages WHEN      weights on huge pages: always, in a copy of the file;\n"
+    "                         never (default: where the file system has them)\n"
+    "  --digest SHA256        refuse a file with another SHA-256 (shapevm digest\n"
+    "                         prints it)\n"
+    "  --plugin LIB.so        a shared library with functions that the program calls\n"
+    "                         (may be repeated)\n"
+    "  --no-native-code       refuse to run the file's machine code (here there is\n"
+    "                         no other)\n"
+    "  --perf-map             write /tmp/perf-PID.map for profilers\n"
+    "  --list                 print the contract and the kernels, run nothing\n"
+    "  --stats                print the call sites after running\n"
+    "  --metrics FILE         write all counters as OpenMetrics text\n"
+    "  --trace FILE.json      write when which kernel ran on which thread, for\n"
+    "                         ui.perfetto.dev\n"
+    "  --record FILE.json     write the sizes of the calls as a profile, for shapevm\n"
+    "                         bake\n"
     "\n"
-    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the contract, 5 the run "
-    "failed.\n";
+    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the\n"
+    "contract, 5 the run failed.\n";
 
 int usage(const char *message, const char *value) {
   fprintf(stderr, "shapevm-run: %s%s%s (--help lists the options)\n", message, *value ? ": " : "", value);
@@ -131,8 +144,12 @@ static int parse_value(arguments *a, const char *name, const char *value) {
                  {"--nesting", 0, SVM_LIMIT_NESTING, NULL, &a->nesting}};
   for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
     if (strcmp(name, NUMBERS[i].name)) continue;
-    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n))
-      return usage("not a number in range", value);
+    if (!parse_number(value, NUMBERS[i].least, NUMBERS[i].most, &n)) {
+      char wanted[96];
+      snprintf(wanted, sizeof wanted, "%s takes a whole number from %" PRId64 " to %" PRId64 ", not", name,
+               NUMBERS[i].least, NUMBERS[i].most);
+      return usage(wanted, value);
+    }
     if (NUMBERS[i].wide) *NUMBERS[i].wide = n;
     else *NUMBERS[i].narrow = (int32_t)n;
     return 0;
@@ -152,6 +169,13 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   return usage("unknown option", name);
 }
 
+/* Whether the help has a line for an option. */
+static int is_option(const char *name) {
+  char begin[32];
+  int n = snprintf(begin, sizeof begin, "\n  %s ", name);
+  return n < (int)sizeof begin && strstr(HELP, begin) != NULL;
+}
+
 /* 0, an exit code, or -1 when all is done. */
 int parse_arguments(int argc, char **argv, arguments *a) {
   for (int i = 1; i < argc; i++) {
@@ -162,7 +186,7 @@ int parse_arguments(int argc, char **argv, arguments *a) {
     else if (!strcmp(name, "--perf-map")) a->options.perf_map = 1;
     else if (!strcmp(name, "--no-native-code")) a->options.native_code = 0;
     else if (!strncmp(name, "--", 2)) {
-      if (i + 1 == argc) return usage("a value is missing after", name);
+      if (i + 1 == argc) return usage(is_option(name) ? "a value is missing after" : "unknown option", name);
       int code = parse_value(a, name, argv[++i]);
       if (code) return code;
     } else if (a->model) return usage("a second model", name);
