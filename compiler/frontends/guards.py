@@ -157,6 +157,8 @@ def excludes_0_and_1(condition: Any) -> str | None:
     torch asks these questions of every size (does it broadcast? is it contiguous?), and they are its own: a
     `Dim` whose range has 0 or 1 is the user's word that the model does not care.
     """
+    if isinstance(condition, sympy.Ne) and (size := _quotient_of_one(condition)):
+        return size
     if isinstance(condition, sympy.Ne):
         low, high = condition.args[::-1] if isinstance(condition.args[0], sympy.Symbol) else condition.args
         least = 0
@@ -168,6 +170,16 @@ def excludes_0_and_1(condition: Any) -> str | None:
     return (
         str(high) if isinstance(high, sympy.Symbol) and low.is_Integer and least <= low <= least + 1 else None
     )
+
+
+def _quotient_of_one(condition: sympy.Ne) -> str | None:
+    """Return s where `condition` is p % (p * s) != 0, which only an s of 1 refuses; else None."""
+    rest, zero = condition.args
+    found = [part for part in sympy.Mul.make_args(rest) if isinstance(part, sympy.Mod)]
+    if zero != 0 or len(found) != 1:
+        return None
+    size = sympy.cancel(found[0].args[1] / found[0].args[0])
+    return str(size) if isinstance(size, sympy.Symbol) else None
 
 
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
