@@ -125,25 +125,22 @@ def compile(
 
         check_compiler()
         from .argument_check import check_callable
+        from .build import build, open_source, silent, small_sizes_check  # a process beside these slows them
         from .early_file import early_file
         from .early_processes import started_early
         from .limits import check_strategy
+        from .opening import executable_of
         from .options import check_options
 
         strategy, options = check_strategy(strategy), check_options(options)
         if progress is not None:
             check_callable("progress", progress, "the stage, the steps done and all steps")
-        stores = list(map(open_store, options.targets))
+        stores, notify = list(map(open_store, options.targets)), progress or silent
         is_portable = options.target is not None  # else what other machines need is compiled by `save`
         with early_file(model, options.weights) as file:
             with started_early(stores[0], model):
-                from .build import build, open_source, silent, small_sizes_check  # beside what was started
-
-                notify = progress or silent
                 source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
                 program = build(source, stores, options, notify, is_portable)
-            from .opening import executable_of
-
             check = small_sizes_check(source, options, notify)
             return executable_of(program, strategy, stores, check, is_portable, file)
 
