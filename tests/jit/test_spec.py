@@ -12,6 +12,7 @@ from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies, spec_hash, to_json
 from shapevm.jit.spec_check import check_common
 from shapevm.jit.spec_reader import from_json
+from shapevm.jit.text import parse_spec
 from shapevm.vm.errors import ArtifactError
 
 N = Dim(0)
@@ -228,3 +229,22 @@ def test_every_value_may_be_broken(spec):
             except SpecError:
                 continue
             assert from_json(to_json(made)) == made
+
+
+@pytest.mark.parametrize(("layout", "whole"), [("panels", "2,24,32"), ("quads", "2,6,32,4")])
+def test_weights_without_all_panels_are_refused(layout, whole):
+    """A buffer that is another's, or too short, would be read beyond its end."""
+    text = """matmul n_dims=1 batch=[] m=n0 n=40 k=24 a=0 a_index=[i0,i2] b={b} b_index=[] b_layout="{layout}"
+      b0 f32[n0,24]
+      b1 f32[{shape}]
+      b2 f32[n0,40] output
+      v0 = acc f32
+      v1 = store f32 v0 b2[i0,i1]"""
+
+    def read(b, shape):
+        return from_json(to_json(parse_spec(text.format(b=b, layout=layout, shape=shape))))
+
+    assert read(1, whole).product.b_layout == layout
+    for b, shape in ((0, whole), (1, "1,24,32"), (1, "n0,24,32")):
+        with pytest.raises(SpecError, match="panels of 40 columns and 24 steps"):
+            read(b, shape)

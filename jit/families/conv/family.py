@@ -48,6 +48,15 @@ def _check(spec: Conv) -> None:
             raise refuse(f"window.{name}", list(found), f"{n_axes} numbers, positive and below 2**31")
     if window.groups < 1 or not n_axes:
         raise refuse("window.groups", window.groups, "at least 1")
+    given, image = spec.product, spec.buffers[spec.product.a].shape
+    if len(image) != n_axes + 2:
+        raise refuse("a", image, f"a buffer of {n_axes + 2} axes")
+    channels = image[1 if spec.planes else -1]
+    steps = prod(window.kernel) * channels // window.groups if isinstance(channels, int) else given.k
+    if given.k != steps:
+        raise refuse("k", given.k, f"{steps}, all taps of a group's channels")
+    if given.b_layout != "rows" and not product.has_all_panels(spec, window.groups):
+        raise refuse("b", spec.buffers[given.b].shape, f"panels of {window.groups} groups")
 
 
 def _follow(launch: Launch, spec: Conv) -> None:

@@ -118,10 +118,20 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
         loops.check_index(given.a_index, 0 if is_patch else rank, "a_index")
     rank = check_buffer(spec, "b")
     loops.check_index(given.b_index, rank if given.b_layout == "rows" else 0, "b_index")
+    if given.b_layout not in ("rows", *GROUPED_LAYOUTS) and not has_all_panels(spec):
+        raise refuse("b", spec.buffers[given.b].shape, f"panels of {given.n} columns and {given.k} steps")
     if given.b_layout in GROUPED_LAYOUTS and (is_patch or not _is_grouped(spec)):
         raise refuse(
             "b", spec.buffers[given.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
         )
+
+
+def has_all_panels(spec: ProductSpec, groups: int = 1) -> bool:
+    """Whether B has an element for each step of all panels, those of each of `groups` groups apart."""
+    shape, n, k = spec.buffers[spec.product.b].shape, spec.product.n, spec.product.k
+    if not (isinstance(n, int) and isinstance(k, int) and all(isinstance(size, int) for size in shape)):
+        return False
+    return prod(int(size) for size in shape) >= groups * -(-(n // groups) // PANEL) * PANEL * k
 
 
 def _is_grouped(spec: ProductSpec) -> bool:
