@@ -49,7 +49,7 @@ from .winograd_parts import GAP
 from .winograd_points import SIDE, TAPS, TILE
 
 QUAD = TOGETHER[QUADS_LAYOUT]
-MOST_CHANNELS = 1024  # of which sums, 9 * 255 * 128 for each, are below 2^29 and hence exact
+MAX_CHANNELS = 1024  # of which sums, 9 * 255 * 128 for each, are below 2^29 and hence exact
 MAX_TILES, LEAST_TILES = 49, 24  # of a block
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
 #: What takes as long as the products of so many pixels by bytes, if these cost as much: those of a tile; its
@@ -69,7 +69,7 @@ def fits(f: Function, spec: Conv, sizes: Sequence[Int]) -> bool:
     known = [x for x in (images, *out) if isinstance(x, int)]
     if not (isinstance(channels, int) and isinstance(n, int) and len(known) == len(out) + 1):
         return False
-    if not prod(known) * n or channels % LEAST_CHANNELS or not 0 < channels <= MOST_CHANNELS:
+    if not prod(known) * n or channels % LEAST_CHANNELS or not 0 < channels <= MAX_CHANNELS:
         return False
     return f.quad_cost * prod(known) > GAIN * _cost(Grid.of(known, channels), channels, n)
 

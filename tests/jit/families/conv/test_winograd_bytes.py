@@ -130,7 +130,7 @@ def test_integers_are_exact_on_every_target_and_schedule(
 @pytest.mark.parametrize("sign", [1, -1, 0])
 def test_the_greatest_sums_are_exact(sign: int) -> None:
     """All weights -128 or 127, or both in turn, under pixels of 255 and most channels."""
-    spec = conv((1, 16, 15, winograd_bytes.MOST_CHANNELS, 32, (1, 1)))
+    spec = conv((1, 16, 15, winograd_bytes.MAX_CHANNELS, 32, (1, 1)))
     signs = np.full((spec.product.k, 32), sign) if sign else np.where(np.arange(9 * 1024 * 32) % 5 < 2, 1, -1)  # type: ignore[call-overload]
     weight = np.where(signs > 0, 127, -128).astype(np.int8).reshape(-1, 32)
     wanted = arrays(spec, (), weight)
@@ -166,7 +166,7 @@ def test_other_convolutions_multiply_bytes() -> None:
     for change in ({"stride": (1, 2)}, {"dilation": (2, 1)}, {"expansion": (2, 2)}):
         other = dataclasses.replace(spec, window=dataclasses.replace(window, **change))  # type: ignore[arg-type]
         assert VARIANT not in variants(other, target)
-    for channels in (48, winograd_bytes.MOST_CHANNELS + 32):
+    for channels in (48, winograd_bytes.MAX_CHANNELS + 32):
         assert VARIANT not in variants(conv((1, 28, 28, channels, 64, (1, 1))), target)
     assert VARIANT not in variants(conv((0, 28, 28, 64, 64, (1, 1))), target)
 
