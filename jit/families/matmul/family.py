@@ -129,9 +129,11 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
 def has_all_panels(spec: ProductSpec, groups: int = 1) -> bool:
     """Whether B has an element for each step of all panels, those of each of `groups` groups apart."""
     shape, n, k = spec.buffers[spec.product.b].shape, spec.product.n, spec.product.k
-    if not (isinstance(n, int) and isinstance(k, int) and all(isinstance(size, int) for size in shape)):
+    known = [int(size) for size in shape if isinstance(size, int)]
+    if not (isinstance(n, int) and isinstance(k, int) and len(known) == len(shape)):
         return False
-    return prod(int(size) for size in shape) >= groups * -(-(n // groups) // PANEL) * PANEL * k
+    n_elements: int = prod(known)
+    return n_elements >= groups * -(-(n // groups) // PANEL) * PANEL * k
 
 
 def _is_grouped(spec: ProductSpec) -> bool:
