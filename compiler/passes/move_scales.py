@@ -25,7 +25,7 @@ from ..ir.dims import equal, product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.ranges import bounds
 from ..ir.rounding import RoundedWeight
-from ..lower.packing import has_depthwise_kernel
+from ..lower.packing import takes_bytes_in_f32
 from ..lower.specs import window_of
 from ..lower.weights import held as held_in
 from ..lower.weights import slower_than_f32
@@ -439,7 +439,8 @@ def _conv_of_bytes(b: Builder, node: Node) -> Value | str:
         return "its image has no bytes with one scale and a zero point that is known when compiling"
     image, scale = found
     channels, columns = B.shape_of(node.arg(0))[-1], weight.q.shape[1]
-    is_narrow = has_depthwise_kernel(window_of(node), node.attrs["planes"], channels, columns)
+    window, targets = window_of(node), b.graph.rounding.targets
+    is_narrow = takes_bytes_in_f32(window, node.attrs["planes"], channels, columns, targets)
     result = integer_conv(b, image, integers, weight.name, node.attrs, is_narrow)
     if result is None:
         return "no convolution of bytes has such a window"

@@ -24,7 +24,7 @@ from ..ir.dims import equal, product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.rounding import Activation, RoundedWeight
 from ..lower.access import shape_of
-from ..lower.packing import has_depthwise_kernel
+from ..lower.packing import has_depthwise_kernel, takes_bytes_in_f32
 from ..lower.specs import window_of
 from ..ops import OPS
 from ..ops import build as B
@@ -416,7 +416,10 @@ class _Quantised:
             zero = B.full(b, static.zero, "i32") if static.zero else None
             result = B.cast_to(b, integer_product(b, x, integers, name, zero), "f32")
         else:
-            result = integer_conv(b, Image(x, static.zero), integers, name, node.attrs, _is_narrow(node))
+            channels, columns = shape_of(node.arg(0))[-1], shape_of(node.arg(1))[1]
+            targets = self.rounding.targets
+            is_narrow = takes_bytes_in_f32(window_of(node), False, channels, columns, targets)
+            result = integer_conv(b, Image(x, static.zero), integers, name, node.attrs, is_narrow)
         assert result is not None
         factor = (scales * np.float64(static.scale)).astype(np.float32)
         return B.pointwise(b, "mul", result, b.constant(factor, "f32", f"{name}.scale"))

@@ -134,6 +134,39 @@ def test_a_convolution_keeps_its_value(
     assert bool(row.reason) != is_of_bytes and row.name == "w"
 
 
+@pytest.mark.parametrize(("width", "target", "factor"), [
+    (8, "x86-64-v4-vnni", "i8"), (8, "x86-64-v3", "f32"), (4, "x86-64-v4-vnni", "f32"),
+    (16, "x86-64-v3", "i8"),
+])  # fmt: skip
+@pytest.mark.parametrize("zero", [0, 3])
+def test_groups_of_bytes_are_multiplied_by_what_is_faster(
+    width: int, target: str, factor: str, zero: int
+) -> None:
+    """The integers are the same ones."""
+    rng = np.random.default_rng(0)
+    graph = Graph("g")
+    graph.rounding.targets = (target,)
+    b = Builder(graph)
+    channels = 2 * width
+    given = graph.input("x", TensorType("u8", (1, 5, 5, channels)))
+    parts = b.constant(np.full((1,) * 4, 0.5, np.float32), "f32", ""), B.full(b, zero, "i32", (1,) * 4)
+    x = b.one("dequantize", given, *parts, dtype="f32")
+    q = b.constant(rng.integers(-128, 128, (channels, width, 3, 3)).astype(np.int8), "i8", "w")
+    scale = b.constant(np.full((channels, 1, 1, 1), 0.25, np.float32), "f32", "")
+    weight = b.one("permute", b.one("dequantize", q, scale, None, dtype="f32"), axes=(2, 3, 1, 0))
+    matrix = B.reshape(b, weight, (9 * width, channels))
+    graph.body.results.append(b.one("conv", x, matrix, **WINDOW, kernel=(3, 3), groups=2, planes=False))
+    graph.outputs = ["y"]
+    image = rng.integers(0, 256, (1, 5, 5, channels)).astype(np.uint8)
+    expected = evaluated(graph, image)  # no number of it is rounded
+    move_scales(graph)
+    np.testing.assert_array_equal(evaluated(graph, image), expected)
+    (product,) = (node for node in graph.body.nodes if node.op == "conv")
+    assert product.arg(1).tensor.dtype == factor
+    (row,) = graph.rounding.weights.values()
+    assert row.format == ("u8 x int8" if factor == "i8" else "u8 x f32"), row.reason
+
+
 def evaluated(graph: Graph, x: np.ndarray) -> np.ndarray:
     """Return a graph's result by the reference definitions."""
     (result,) = run(graph, [x], {})
