@@ -15,7 +15,7 @@ import numpy as np
 
 from ..vm.program import KernelObject
 from ..vm.work import product_terms
-from .llvm.abi import ERROR_INDEX, NOTHING_PREPARED, resolve
+from .llvm.abi import ERROR_INDEX, ERROR_ROWS, NOTHING_PREPARED, resolve
 from .llvm.dtypes import DTYPES
 from .llvm.target import runs_here
 
@@ -87,6 +87,9 @@ class Kernel:
         if rt.error == ERROR_INDEX:
             bound = rt.error_bound
             raise IndexError(f"index {rt.error_value} is out of range for a dimension of size {bound}")
+        if rt.error == ERROR_ROWS:
+            counts = f"{rt.error_value} rows given for {rt.error_bound} outputs"
+            raise ValueError(f"kernel: {counts} of its images")
         if rt.error:
             raise RuntimeError(f"the kernel reports error {rt.error}")
 

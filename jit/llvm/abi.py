@@ -5,9 +5,9 @@
 The kernel does tiles tile_begin <= t < tile_end of `n_tiles`; any partition of the tiles, by any number of
 threads, gives the same bits. Buffers that the kernel reads with full vectors may be over-read by no byte.
 `svm_rt` (one per thread): offset 0 `void *scratch` (64-byte aligned, at least `scratch` bytes), offset 8
-`int64_t error` (0, or ERROR_INDEX, set by the kernel), offset 16 `int64_t error_value`, offset 24 `int64_t
-error_bound`, offset 32 `int64_t prepared`. After an error the kernel goes on with a clamped index, so that
-memory stays safe.
+`int64_t error` (0, ERROR_INDEX or ERROR_ROWS, set by the kernel), offset 16 `int64_t error_value`, offset 24
+`int64_t error_bound`, offset 32 `int64_t prepared`. After an ERROR_INDEX the kernel goes on with a clamped
+index, after an ERROR_ROWS it does no tile, so that memory stays safe.
 
 `prepared` is NOTHING_PREPARED when a thread begins a launch, and between its runs of tiles as the kernel left
 it, as scratch is. Kernels that prepare a block of rows for many tiles keep in it which block scratch has, so
@@ -25,6 +25,7 @@ from ..spec import Dim, Size
 from .function import Function, Int
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
+ERROR_ROWS = 2  # a convolution has `value` rows for `bound` outputs of its images
 
 RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND, RT_PREPARED = 0, 8, 16, 24, 32
 NOTHING_PREPARED = -1

@@ -251,8 +251,13 @@ def _lanes_in_range(f: Function, place: Vec, size: Int, mask: Value | None) -> t
 
 def report_index(f: Function, value: Value, bound: Int) -> None:
     """Write the error of an index that is out of range into svm_rt."""
+    report(f, ERROR_INDEX, value, bound)
+
+
+def report(f: Function, error: int, value: Value, bound: Int) -> None:
+    """Write `error` and its two numbers into svm_rt."""
     rt = f.params[2]
-    for place, what in ((RT_ERROR, ERROR_INDEX), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
+    for place, what in ((RT_ERROR, error), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
         f.store(f.i64(what), f.at(rt, "i8", place), align=8)
 
 

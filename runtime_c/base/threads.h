@@ -12,8 +12,8 @@
  */
 typedef struct svm_rt {
   void *scratch;       /* 64-byte aligned */
-  int64_t error;       /* 0, or what the kernel found: KERNEL_ERROR_INDEX */
-  int64_t error_value; /* the index, and the size that it should be below */
+  int64_t error;       /* 0, or what the kernel found: a KERNEL_ERROR_ below */
+  int64_t error_value; /* the index, and the size that it should be below; the rows, and the outputs */
   int64_t error_bound;
   int64_t prepared;     /* a kernel's own, as its scratch is; NOTHING_PREPARED when a launch begins */
   size_t scratch_bytes; /* of ours: how much `scratch` has */
@@ -26,6 +26,7 @@ typedef struct svm_rt {
 
 enum {
   KERNEL_ERROR_INDEX = 1,
+  KERNEL_ERROR_ROWS = 2, /* a convolution has other numbers of rows and of outputs */
   NOTHING_PREPARED = -1,
   KERNEL_STOPPED = -1 /* no kernel's: the watch stopped the launch between tiles */
 };

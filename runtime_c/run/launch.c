@@ -92,6 +92,12 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
                        "kernel \"%.100s\": index %" PRId64 " is out of range for an axis of size %" PRId64,
                        k->label, rt->error_value, rt->error_bound);
   }
+  if (kind == KERNEL_ERROR_ROWS) {
+    return status_fail(error, SVM_ERROR_KERNEL,
+                       "kernel \"%.100s\": it has %" PRId64 " rows for %" PRId64
+                       " outputs of its images; the program's sizes are wrong",
+                       k->label, rt->error_value, rt->error_bound);
+  }
   if (kind)
     return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,
                        kind);

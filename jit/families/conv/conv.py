@@ -30,6 +30,7 @@ from .depthwise import is_depthwise
 from .indirection import Indirection, fits_indirection
 from .patches import Patches
 from .pixels import geometry_of
+from .rows import where_equal
 from .spec import Conv
 from .winograd_points import LAYOUT
 
@@ -53,7 +54,10 @@ def _of_groups(pack: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, gro
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Conv; see `abi.Generator`. Schedules: those of `schedules`."""
     _check_window(spec)
-    return first_fitting(VARIANTS, spec).emit(f, spec, sizes, schedule)
+    generated: list[Generated] = []
+    generator = first_fitting(VARIANTS, spec).emit
+    where_equal(f, spec, sizes, lambda: generated.append(generator(f, spec, sizes, schedule)))
+    return generated[0]
 
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:

@@ -18,6 +18,7 @@ from ..matmul.schedules import SCHEDULES
 from .conv import emit
 from .depthwise import is_depthwise
 from .reference import group_columns, patches
+from .rows import known_count, sizes_of_outputs, sizes_of_rows
 from .spec import Conv
 
 
@@ -55,6 +56,9 @@ def _check(spec: Conv) -> None:
     steps = prod(window.kernel) * channels // window.groups if isinstance(channels, int) else given.k
     if given.k != steps:
         raise refuse("k", given.k, f"{steps}, all taps of a group's channels")
+    n_outputs, n_rows = known_count(sizes_of_outputs(spec)), known_count(sizes_of_rows(spec))
+    if n_outputs is not None and n_rows is not None and n_outputs != n_rows:
+        raise refuse("m", n_rows, f"{n_outputs} rows, with its batch, as many as the images' outputs")
     if given.b_layout != "rows" and not product.has_all_panels(spec, window.groups):
         raise refuse("b", spec.buffers[given.b].shape, f"panels of {window.groups} groups")
 
