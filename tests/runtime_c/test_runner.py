@@ -74,9 +74,12 @@ def test_trace(run: Run, two, tmp_path: Path, threads: int) -> None:
         assert any(c["ts"] <= kernel["ts"] and ends(kernel) <= ends(c) for c in calls)
         assert kernel["args"]["dims"] == [n] and kernel["args"]["tier"] == "generic"
     shares = by_kind.get("tiles", [])
-    if threads > 1 and shares:
-        assert sum(s["args"]["tiles"] for s in shares) == sum(k["args"]["tiles"] for k in kernels)
-        assert all(any(k["ts"] <= s["ts"] and ends(s) <= ends(k) for k in kernels) for s in shares)
+    whole = [k["args"]["tiles"] for k in kernels]
+    within = [[s for s in shares if k["ts"] <= s["ts"] and ends(s) <= ends(k)] for k in kernels]
+    found = [sum(s["args"]["tiles"] for s in inner) for inner in within]
+    # On a busy machine a kernel is not shared once that has not paid: it has no shares then.
+    assert all(n in (0, tiles) for n, tiles in zip(found, whole, strict=True))
+    assert sum(map(len, within)) == len(shares)
     assert bool(shares) == (threads > 1 and kernels[0]["args"]["tiles"] > 1)
 
 
