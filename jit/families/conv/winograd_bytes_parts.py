@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...llvm.dtypes import vector
-from ...llvm.function import Function, Int, Value
+from ...llvm.function import Function, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES
 from ..matmul.byte_dots import INTEGERS
 from ..matmul.schedules import PANEL
-from .winograd_parts import GAP, line_of
+from .winograd_parts import GAP, inside, line_of, pixels_of_line
 from .winograd_points import SIDE, TAPS, TILE
 
 INVERSE, SHIFT = pow(15 * 15, -1, 1 << 32) - (1 << 32), 2  # of outputs times 30 * 30
@@ -87,22 +87,14 @@ def define_bytes_to_points(g: Function, at_once: int, is_low: bool, is_right: bo
     """The channels of one tile's window, `at_once` at a time, zeros outside of the image, to their points,
     `apart` steps from one another: steps of the even bytes, then of the odd ones. `is_low`, `is_right`:
     whether the tile has EDGE outputs at most down and along."""
-    image, y, x, height, across, channels, zeros, passed, to, apart = g.params
+    _, _, x, _, across, channels, _, passed, to, apart = g.params
     (down, to_down), (along, to_along) = map(_axis, (is_low, is_right))
     kind, points, step = vector("i16", at_once // 2), SIDE * SIDE, at_once // 4
-    columns = [_inside(g, g.add(x, j), across) for j in range(along)]
+    columns = [inside(g, g.add(x, j), across) for j in range(along)]
     with g.loop(0, channels, at_once) as c:
         with g.loop(0, down) as line:
-            row = g.add(y, line.index)
-            is_there = _inside(g, row, height)
-            first = g.add(g.mul(row, across), x)
-            given = []
-            for j, column in enumerate(columns):
-                place = g.add(g.mul(g.add(first, j), channels), c.index)
-                inside = g.op("i1", f"and i1 {is_there.name}, {column.name}").name
-                at = g.op("ptr", f"getelementptr i8, ptr {image.name}, i64 {g.i64(place).name}")
-                address = g.op("ptr", f"select i1 {inside}, ptr {at.name}, ptr {zeros.name}")
-                given.append(Vec(g, g.load(kind, address, align=1)))
+            addresses = pixels_of_line(g, line.index, c.index, columns, "i8")
+            given = [Vec(g, g.load(kind, address, align=1)) for address in addresses]
             even = [value.binary("and", 255) for value in given]
             odd = [value.binary("lshr", 8) for value in given]
             for number, pixels in enumerate((even, odd)):
@@ -173,7 +165,3 @@ def define_points_to_outputs(g: Function) -> None:
 
 def _load(g: Function, kind: str, address: Value) -> Vec:
     return Vec(g, g.load(kind, address, align=4))
-
-
-def _inside(g: Function, place: Int, size: Value) -> Value:
-    return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")

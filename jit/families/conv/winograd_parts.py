@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
@@ -60,7 +60,8 @@ def line_of(g: Function, base: Value, number: Int) -> Value:
     return g.at(base, "float", g.mul(number, LANES))
 
 
-def _inside(g: Function, place: Int, size: Value) -> Value:
+def inside(g: Function, place: Int, size: Value) -> Value:
+    """Return whether a place along an axis is inside of an image of so many pixels."""
     return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")
 
 
@@ -68,24 +69,33 @@ def _both(g: Function, a: Value, b: Value) -> Value:
     return g.op("i1", f"and i1 {a.name}, {b.name}")
 
 
+def pixels_of_line(
+    g: Function, line: Value, channel: Value, columns: Sequence[Value], element: str
+) -> Iterator[Value]:
+    """Emit the addresses of the pixels of a line of a tile's window, from `channel` on: of zeros outside
+    of the image. Each is made when it is asked for. `g`: a part with the parameters of `define_to_points`.
+    `columns`: whether the window's columns are inside of the image."""
+    image, y, x, height, across, channels, zeros, *_ = g.params
+    row = g.add(y, line)
+    is_there = inside(g, row, height)
+    first = g.add(g.mul(row, across), x)
+    for j, column in enumerate(columns):
+        place = g.add(g.mul(g.add(first, j), channels), channel)
+        is_pixel = _both(g, is_there, column).name
+        at = f"getelementptr {element}, ptr {image.name}, i64 {g.i64(place).name}"
+        yield g.op("ptr", f"select i1 {is_pixel}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
+
+
 def define_to_points(g: Function) -> None:
     """The channels of one tile's window, zeros outside of the image, to their points, `apart` elements from
     one another."""
-    image, y, x, height, across, channels, zeros, passed, to, apart = g.params
+    _, _, x, _, across, channels, _, passed, to, apart = g.params
     matrix = transforms().pixels
-    columns = [_inside(g, g.add(x, j), across) for j in range(SIDE)]
+    columns = [inside(g, g.add(x, j), across) for j in range(SIDE)]
     with g.loop(0, channels, LANES) as c:
         with g.loop(0, SIDE) as line:
-            row = g.add(y, line.index)
-            is_there = _inside(g, row, height)
-            first = g.add(g.mul(row, across), x)
-            given = []
-            for j, column in enumerate(columns):
-                place = g.add(g.mul(g.add(first, j), channels), c.index)
-                inside = _both(g, is_there, column).name
-                at = f"getelementptr float, ptr {image.name}, i64 {g.i64(place).name}"
-                address = g.op("ptr", f"select i1 {inside}, ptr {g.op('ptr', at).name}, ptr {zeros.name}")
-                given.append(g.load(VECTOR, address, align=4))
+            addresses = pixels_of_line(g, line.index, c.index, columns, "float")
+            given = [g.load(VECTOR, address, align=4) for address in addresses]
             for j, value in enumerate(_to_points_along(g, matrix, given)):
                 g.store(value, line_of(g, passed, g.add(g.mul(line.index, SIDE), j)), align=4)
         with g.loop(0, SIDE) as pixel:
@@ -155,8 +165,8 @@ def define_by_taps(g: Function) -> None:
         total = Value(VECTOR, "zeroinitializer")
         for down, along in np.ndindex(TAPS, TAPS):
             line, place = g.add(row, down), g.add(column, along)
-            inside = _both(g, _inside(g, line, height), _inside(g, place, across))
-            count = g.select(inside, channels, 0)
+            is_pixel = _both(g, inside(g, line, height), inside(g, place, across))
+            count = g.select(is_pixel, channels, 0)
             pixel = g.mul(g.add(g.mul(line, across), place), channels)
             with g.loop(0, count, carried=[total]) as c:
                 left = g.load("float", g.at(image, "float", g.add(pixel, c.index)), align=4)
