@@ -25,21 +25,14 @@
 
 #include "base/sha256.h"
 #include "base/xxh3.h"
+#include "tools/random_bits.h"
 #include "values/npy.h"
 #include "isa.gen.h"
 #include "svm.h"
 
 enum { MAX_MUTATIONS = 6, TIME_LIMIT_S = 10, MAX_ELEMENTS = 1 << 16, EXTRA = 4096 };
 
-static uint64_t state;
 static int64_t iteration;
-
-static uint64_t random_bits(void) { /* xorshift64*, Vigna 2016 */
-  state ^= state >> 12;
-  state ^= state << 25;
-  state ^= state >> 27;
-  return state * UINT64_C(0x2545F4914F6CDD1D);
-}
 
 static uint64_t below(uint64_t n) { return n ? random_bits() % n : 0; }
 

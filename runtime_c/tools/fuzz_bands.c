@@ -16,18 +16,11 @@
 #include <string.h>
 
 #include "run/bands.h"
+#include "tools/random_bits.h"
 
 enum { MAX_STEPS = 6, MAX_INPUTS = 3, MAX_TILES = 3, SCRATCH = 256, WANTED_ERROR = 7, MAX_ELEMENTS = 20000 };
 
-static uint64_t state;
 static int64_t iteration;
-
-static uint64_t random_bits(void) { /* xorshift64*, Vigna 2016 */
-  state ^= state >> 12;
-  state ^= state << 25;
-  state ^= state >> 27;
-  return state * UINT64_C(0x2545F4914F6CDD1D);
-}
 
 static int64_t between(int64_t low, int64_t high) {
   return low + (int64_t)(random_bits() % (uint64_t)(high - low + 1));
