@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick integrations java rust browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick fenced hosts integrations java rust browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals orphans asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -32,7 +32,7 @@ $(DEPS): pyproject.toml constraints.txt
 	$(INSTALL) `$(PY) -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())'` pip
 	$(INSTALL) --no-build-isolation -e '.[dev]'
 	$(INSTALL) --no-deps --target $(VENV)/vision torchvision pillow # apart: see tests/models/vision.py
-	$(INSTALL) --no-deps silero-vad # without torchaudio, which its model does not need
+	$(INSTALL) --no-deps silero-vad ddddocr # without torchaudio, opencv, ..: only their models are used
 	@touch $@
 
 $(BUILT): $(DEPS) $(C_SOURCES)
@@ -56,6 +56,14 @@ QUICK = tests/compiler/ir tests/compiler/passes tests/compiler/emit tests/jit/fa
 	tests/vm/test_assembler.py tests/vm/test_verify.py tests/shapevm/test_api.py tests/packaging/test_tour.py
 quick: $(BUILT) ## a test of every layer, in less than a minute on two idle cores
 	$(PY) -m pytest -q $(QUICK) -n auto $(ARGS)
+
+# Of tests that compute: every size of a test's tensors ends or begins at a page.
+NUMERIC = tests/compiler tests/jit tests/models tests/modules tests/opinfo tests/vm
+FENCE = LD_PRELOAD=$(abspath build/fence.so) SVM_CPU=x86-64-v3
+fenced: $(BUILT) ## a share of the numeric tests as for AVX2 alone, tensors between pages that nobody may touch (ARGS=--sample=1: all)
+	@mkdir -p build
+	$(CC) -O1 -Wall -Wextra -Werror -shared -fPIC -o build/fence.so tests/fence.c
+	OMP_NUM_THREADS=1 $(FENCE) $(PY) -m pytest $(NUMERIC) --ignore tests/compiler/ir/test_hostile_text.py -n auto --dist worksteal --sample=0.05 $(ARGS)
 
 # Debian's packages, where they are not there yet; see tests/runtime_c/test_aarch64.py.
 AARCH64 = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
@@ -90,6 +98,17 @@ integrations: $(BUILT) java ## Ray, Beam and Spark themselves, with workers kill
 	$(ENGINES_PIP) -c $(ENGINES)/constraints.txt `ls $(ENGINES)/wheel/shapevm-*.whl`'[ray,beam,spark]' llvmlite
 	$(ENGINES_PIP) --no-deps --force-reinstall $(ENGINES)/wheel/shapevm-*.whl
 	ENGINES_PYTHON=$(abspath $(ENGINES)/bin/python) $(PY) -m pytest tests/shapevm/integrations -q $(ARGS)
+
+# Servers, pools and freezers in an environment of their own, without torch. The wheel is today's source.
+HOSTS = build/hosts
+HOSTS_PIP = $(HOSTS)/bin/python -m pip --disable-pip-version-check --no-input install -q
+hosts: $(BUILT) ## FastAPI, gunicorn, uWSGI, gevent, eventlet, billiard, PyInstaller with shapevm in them, RapidOCR, magika, ddddocr on it, clients of its server; installs those
+	rm -rf $(HOSTS)/wheel
+	$(PIP) wheel -q --no-deps --no-build-isolation -w $(HOSTS)/wheel .
+	test -x $(HOSTS)/bin/python || $(PYTHON) -m venv $(HOSTS)
+	$(HOSTS_PIP) -c constraints.txt `ls $(HOSTS)/wheel/shapevm-*.whl`"[onnx,serve,text]" llvmlite chromadb langchain-core llama-index-core billiard cohere ddddocr eventlet fastapi gevent gunicorn kubernetes-validate magika onnxruntime openai pyinstaller pyuwsgi rapidocr-onnxruntime 'tritonclient[http]' uvicorn
+	$(HOSTS_PIP) --no-deps --force-reinstall $(HOSTS)/wheel/shapevm-*.whl
+	HOSTS_PYTHON=$(abspath $(HOSTS)/bin/python) $(PY) -m pytest tests/hosts tests/shapevm/integrations/test_text.py -q -n 2 $(ARGS)
 
 bench: $(BUILT) ## the benchmarks
 	$(PY) benchmarks/run.py $(ARGS)
@@ -176,6 +195,10 @@ wheel: $(BUILT) $(if $(filter aarch64,$(ARGS)),aarch64-tools) $(WHEEL_TOOLS)/rea
 	$(if $(filter $(or $(ARGS),x86_64),x86_64),$(call smoke,build/wheels/shapevm-*_x86_64.whl))
 	$(if $(filter aarch64,$(ARGS)),$(try_aarch64))
 
+.PHONY: versions
+versions: $(BUILT) ## the oldest and newest versions of Python, torch and the rest that are claimed (gigabytes; ARGS=run: without torch)
+	$(PY) scripts/versions.py build/versions $(ARGS)
+
 .PHONY: release
 release: $(DEPS) ## "Unreleased" becomes the version's heading; commit and tag (ARGS=--check: only compare version, headings, tags)
 	$(PY) scripts/release.py $(ARGS)
@@ -194,7 +217,7 @@ docs: build/typing ## the documentation as a site, in build/site; a broken link 
 CC ?= cc
 library = $(shell $(CC) -print-file-name=$(1).so)
 SANITIZED = $(PY) -P tests/packaging/sanitized.py
-ASAN = ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(call library,libasan) $(call library,libubsan)" $(SANITIZED) build/asan/site
+ASAN = ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 LD_PRELOAD="$(call library,libasan) $(call library,libubsan)" $(SANITIZED) build/asan/site
 TSAN = TSAN_OPTIONS=ignore_noninstrumented_modules=1 LD_PRELOAD="$(call library,libtsan)" $(SANITIZED) build/tsan/site
 sanitized = rm -rf build/$(1)/site && $(INSTALL) --no-build-isolation --no-deps --target build/$(1)/site \
 	-C cmake.define.SVM_SANITIZE=$(2) -C cmake.build-type=RelWithDebInfo -C install.strip=false \
@@ -206,7 +229,7 @@ asan: $(BUILT) ## the tests of the C runtime under AddressSanitizer and UBSan
 
 tsan: $(BUILT) ## the tests of calls and threads under ThreadSanitizer
 	$(call sanitized,tsan,thread)
-	$(TSAN) tests/vm/test_machine.py $(ARGS)
+	SVM_TEST_CLOSES=1000 $(TSAN) tests/vm/test_machine.py tests/vm/test_handle.py $(ARGS)
 
 fuzz: $(BUILT) ## mutated artifacts into the C loader, random chains in bands, random programs C against Python: ROUNDS times, ASan and UBSan
 	cmake -S runtime_c -B build/fuzz -DSVM_SANITIZE=address,undefined
@@ -231,6 +254,9 @@ failures: $(BUILT) ## the n-th malloc, mmap, pthread_create, write ... of the ru
 
 signals: $(BUILT) ## forks of a busy process, and Ctrl-C at random moments: 1,000 each
 	$(PY) -m tests.stress.signals $(ARGS)
+
+orphans: $(BUILT) ## 300 short programs on a busy machine: no process is left one second after each
+	$(PY) -m tests.stress.orphans $(ARGS)
 
 # --- the rest ----------------------------------------------------------------
 regen: $(BUILT) ## write the generated files again

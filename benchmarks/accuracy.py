@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from measure import SHORT, Figure
 
 import shapevm
-from shapevm.tables import table_text
+from shapevm.reports.tables import table_text
 
 TIMES = 2.0
 SHARE = {torch.float32: 2e-7, torch.float16: 2**-10, torch.bfloat16: 2**-7}

@@ -19,7 +19,7 @@ from kernels import Run, aligned, linear_spec, random
 from measure import seconds
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.measure.roofline import compiled, fma_peak
 

@@ -47,8 +47,8 @@ def figures() -> list[Figure]:
 
 def kernel_seconds(sizes: list[dict[str, int]]) -> list[float]:
     """Return the seconds of each exact kernel's compilation, behind that of the generic ones."""
-    from shapevm.build import exact_dims, import_model, run_passes
-    from shapevm.kernel_store import open_store
+    from shapevm.build.build import exact_dims, import_model, run_passes
+    from shapevm.specialise.kernel_store import open_store
 
     with torch.no_grad():
         graph = import_model(load_bert(), (), example_inputs(), dynamic_shapes())

@@ -21,12 +21,12 @@ from shapevm.compiler.lower.packing import winograd_layout
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.conv import planes, winograd
+from shapevm.jit.families.conv import planes
 from shapevm.jit.families.conv.by_taps import MAX_PIXELS
-from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.depthwise import is_narrow
 from shapevm.jit.families.conv.spec import Conv, Window
-from shapevm.jit.families.conv.winograd_points import LAYOUT, SIDE, TAPS, TILE
+from shapevm.jit.families.conv.winograd_points import SIDE, TAPS, TILE
+from shapevm.jit.families.matmul.layouts import WINOGRAD, pack_columns
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.measure.roofline import fma_peak
 
@@ -148,7 +148,7 @@ def packed(columns: np.ndarray, layout: str, groups: int) -> np.ndarray:
     """Return the weights [taps * C / groups, F] as a kernel of `layout` takes them."""
     if layout == "rows":
         return columns
-    return winograd.pack(columns) if layout == LAYOUT else pack_groups(columns, groups)
+    return pack_columns(layout, columns, groups)
 
 
 def candidates(batch: int, layer: tuple[int, ...]) -> tuple[list[Run], float, float]:
@@ -186,7 +186,7 @@ def own_flops(batch: int, layer: tuple[int, ...]) -> float:
     """Return the operations of the products alone, as the kernel does them."""
     side, c, f, kernel, stride, groups, _ = layer
     out = (side - 1) // stride + 1
-    if stride == 1 and layout_of(c, f, kernel, stride, groups, out) == LAYOUT:
+    if stride == 1 and layout_of(c, f, kernel, stride, groups, out) == WINOGRAD:
         return 2.0 * batch * (-(-out // TILE) * SIDE) ** 2 * c * f
     return 2.0 * batch * (out * kernel) ** 2 * c // groups * f
 

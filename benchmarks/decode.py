@@ -29,13 +29,13 @@ from measure import Figure, interleaved, median, ratio
 from peers import export_onnx, is_installed, onnxruntime_session, openvino_request
 from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel, _map
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.llvm.function import Function, Value
 from shapevm.jit.llvm.target import find_target, host_target, target_machine
 from shapevm.jit.object.link import Object
 
 import shapevm
-from shapevm.kernel_store import open_store
+from shapevm.specialise.kernel_store import open_store
 
 WEIGHTS = [(768, 768), (768, 3072), (3072, 768), (768, 50257)]  # (K, N) of GPT-2
 ROWS = (1, 4, 8, 16)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vision import make
 
 import shapevm
-from shapevm.dynamo import CompiledGraph
+from shapevm.pytorch.dynamo import CompiledGraph
 
 ROUNDS = 5 if SHORT else 25
 CHUNK, RATE = 512, 16000  # 32 ms

@@ -22,7 +22,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import NOTHING_PREPARED, Kernel, _Rt, product_terms
 from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
-from shapevm.jit.families.matmul.matmul import PANEL, pack_panels
+from shapevm.jit.families.matmul.layouts import PANEL, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.measure.roofline import fma_peak
 

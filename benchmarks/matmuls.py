@@ -14,7 +14,7 @@ from kernels import linear_spec, prepare, random
 from measure import Figure, Run, median, ratio
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.measure.roofline import fma_peak
 from small import Named, contestants, in_rounds
 

@@ -20,7 +20,7 @@ from peers import Item, Runner, export_onnx, is_installed, onnxruntime_runner, o
 from vision import make, vision
 
 import shapevm
-from shapevm.inspect import inspection
+from shapevm.reports.inspect import inspection
 
 ROUNDS = 9 if SHORT else 41
 SIDE, PAST = 224, 64

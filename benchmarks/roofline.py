@@ -34,7 +34,7 @@ from shapevm.vm.reader import read
 from shapevm.vm.sizes import launches
 
 import shapevm
-from shapevm.tables import table_text
+from shapevm.reports.tables import table_text
 
 WORKING_SET = 96 << 20  # bytes that a kernel's operands take turns over
 MAX_COPIES = 48

@@ -19,7 +19,7 @@ from typing import Any
 from measure import SHORT, Figure, machine, processor
 from rich.console import Console
 
-from shapevm.tables import table_text
+from shapevm.reports.tables import table_text
 
 SECTIONS = {
     "sentences": "The sentence encoder (one core, against PyTorch eager in the same run)",
@@ -52,9 +52,10 @@ SECTIONS = {
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
-`make bench` measures and writes this page. Figures are medians; the contestants of a row take turns in one
-run. "2x the best" compares with the fastest of the others. Figures without a goal are for information.
-[limits.md](limits.md) says why a goal is missed, `benchmarks/log/` what was tried. One section alone:
+`make bench` measures and writes this page. Figures are medians; all systems of a row are measured alternately
+in one run. "2x the best" compares with the fastest of the others. Figures without a goal are for information.
+Figures of x86-64-v4-amx in f32 use AMX tiles for products (`precision="bf16x6"`, formerly the default).
+[limits.md](limits.md) says why a goal is missed; `benchmarks/log/` has the experiments. One section only:
 `python benchmarks/run.py sentences`.
 """
 RESULTS = Path(__file__).with_name("results.json")

@@ -9,7 +9,7 @@ import torch
 from measure import Figure
 
 import shapevm
-from shapevm.stress import Flat, many_shapes
+from shapevm.promises.stress import Flat, many_shapes
 
 N_SHAPES = 1_000_000
 CODE_BYTES = 64 << 20  # the default cap

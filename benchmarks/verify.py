@@ -15,7 +15,7 @@ from pathlib import Path
 CHILD = """
 import sys, time
 import numpy as np, shapevm
-from shapevm.opening import open_executable  # imports are not measured
+from shapevm.program.opening import open_executable  # imports are not measured
 ids = np.ones((1, int(sys.argv[3])), np.int64)
 start = time.perf_counter()
 exe = shapevm.load(sys.argv[1], strategy="generic", verify=sys.argv[2] if sys.argv[2] != "default" else None)

@@ -1,6 +1,6 @@
-"""The graph interpreter: what a graph means, by the operators' numpy references. Slow and plain.
+"""The graph interpreter: the meaning of a graph, by the operators' numpy references. Slow and simple.
 
-f16 and bf16 tensors are float32 arrays here, rounded to what their dtype can hold after every operator.
+f16 and bf16 tensors are float32 arrays here, rounded to their dtype after every operator.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def run(graph: Graph, inputs: Sequence[Any], host: Host | None = None) -> list[A
     """Return the outputs of `graph` for `inputs` (arrays in storage form: bf16 as uint16; plain values as
     they are).
 
-    `host`: the functions that `extern` nodes name. Raises ShapeError where an input breaks its type, the
-    contract of a symbol, or where a result has another shape than the graph says.
+    `host`: the functions that `extern` nodes name. Raises ShapeError if an input violates its type or the
+    contract of a symbol, or if a result's shape differs from the graph's.
     """
     symbols = bind_symbols(graph, inputs)
     values: dict[Value, Any] = {}
@@ -70,7 +70,7 @@ def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> Symbols:
 
 
 def solve_size(dim: sympy.Expr, size: int, symbols: Symbols) -> None:
-    """Set the symbol of the linear expression `dim` so that it equals `size`, where that is an integer."""
+    """Set the symbol of the linear expression `dim` such that it equals `size`, if that is an integer."""
     (unknown,) = dim.free_symbols
     slope = dim.coeff(unknown, 1)
     if str(unknown) not in symbols and sympy.expand(dim - slope * unknown).is_Integer:
@@ -183,8 +183,7 @@ _CONTROL = {
 
 
 def round_to(value: Any, type: Type) -> Any:
-    """Return a tensor rounded to what its dtype can hold (float32 arrays for f16 and bf16); others as they
-    are."""
+    """Return a tensor rounded to its dtype (float32 arrays for f16 and bf16); others unchanged."""
     if not isinstance(type, TensorType) or type.dtype not in ("f16", "bf16"):
         return value
     return decode(encode(value, type), type)
@@ -206,7 +205,7 @@ def encode(value: Any, type: Type) -> Any:
 
 
 def decode(value: Any, type: Type) -> Any:
-    """Return a tensor for computing, from storage form; plain values as they are."""
+    """Return a tensor for computing, from storage form; plain values unchanged."""
     if not isinstance(type, TensorType):
         return value
     if type.dtype == "bf16":

@@ -2,7 +2,7 @@
 pass.
 
 Stages: "imported" (any declared op), "core" (after decompose: no composites), "lowered" (kernels, views,
-plain values and control flow: what `emit` takes).
+plain values and control flow, which `emit` accepts).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .ir.dims import DimExpr, format_dim, product, simplify
 from .ir.errors import Error, VerifyError
 from .ir.graph import Block, Graph, Node, Value, is_named
 from .ir.sizes import attribute_sizes, sizes_named, type_sizes
-from .ir.text import REGION_NAMES, RESERVED_NAMES
+from .ir.text import MAX_SHOWN, REGION_NAMES, RESERVED_NAMES
 from .ir.types import BOOL, ScalarType, TensorType, Type, types_equal
 from .lower.group import group_of
 from .lower.launches import is_bound, launches_of
@@ -34,7 +34,7 @@ LOWERED = frozenset(("kernel", "free", "constant", "reshape"))
 Found = Iterator[tuple[Node | None, str]]
 #: Kinds of operators whose attributes may be left out.
 _OPTIONAL = ("value", "control")
-#: What a type rule raises for arguments and attributes that its operator does not take: it trusts frontends.
+#: Errors of a type rule for arguments and attributes that its operator does not accept: it trusts frontends.
 _MISFITS = (TypeError, LookupError, AttributeError, AssertionError, ValueError, ArithmeticError)
 
 
@@ -53,7 +53,8 @@ def verify(graph: Graph, stage: str, after: str = "") -> None:
         if stage in rule.stages:
             for node, sentence in rule.check(graph):
                 where = f"after {after}, {rule.name}" if after else rule.name
-                shown = f", in {node}" if node is not None else ""
+                text = "" if node is None else str(node)
+                shown = f", in {text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + '...'}" if text else ""
                 raise VerifyError(
                     f"{where}: {sentence}{shown}", source=node.source if node is not None else ""
                 )
@@ -200,7 +201,7 @@ def _unknown(node: Node | None, what: str, names: Iterable[str], known: set[str]
 
 
 def check_control(graph: Graph) -> Found:
-    """Regions take and give what their node carries."""
+    """Regions take and yield the values that their node carries."""
     for node in graph.nodes():
         results = types_of(node.results)
         if node.op != "fused" and len(node.regions) != len(REGION_NAMES.get(node.op, ())):
@@ -225,8 +226,8 @@ def check_control(graph: Graph) -> Found:
 
 
 def renamed(types: Sequence[Type], others: Sequence[Type]) -> list[Type]:
-    """Return `types` for the sizes that `others` hand on: where an int names a size, it is the other int's
-    there."""
+    """Return `types` in terms of the sizes of `others`: a size named by an int is replaced by that of the
+    corresponding int."""
     sizes = {
         one.expr: other.expr
         for one, other in zip(types, others, strict=False)
@@ -246,7 +247,7 @@ def _with_sizes(type: Type, sizes: Mapping[sympy.Symbol, DimExpr]) -> Type:
 
 
 def check_known_ints(graph: Graph) -> Found:
-    """An int that depends on control flow has no known value, or gives a size its name."""
+    """An int that depends on control flow has no known value, or names a size."""
     for node in graph.nodes():
         for region in node.regions if node.op == "while" else ():
             yield from _unknown_ints(node, [*region.params, *node.results], [])
@@ -293,7 +294,7 @@ def check_core(graph: Graph) -> Found:
 
 
 def check_lowered(graph: Graph) -> Found:
-    """Nothing is left but what `emit` takes."""
+    """Only nodes that `emit` accepts are left."""
     for node in graph.nodes():
         if node.op not in LOWERED and not (node.op in OPS and OPS[node.op].kind in ("value", "control")):
             yield node, f"{node.op} must be lowered to a kernel"
@@ -354,7 +355,7 @@ def _fits(node: Node, value: Value | None, dtype: str, n_elements: DimExpr) -> F
     type = value.type if value is not None else None
     if value is None or not isinstance(type, TensorType) or type.dtype != dtype:
         yield node, f"{type} is given for a buffer of {dtype}"
-    elif not may_equal(product(type.shape), n_elements):  # where only a call tells, the launch checks it
+    elif not may_equal(product(type.shape), n_elements):  # run-time values are checked by the launch
         n, wanted = format_dim(product(type.shape)), format_dim(simplify(n_elements))
         yield node, f"%{value.name} has {n} elements; its buffer has {wanted}"
 

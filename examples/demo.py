@@ -1,4 +1,4 @@
-"""The main job: sentences of any length through a real encoder, in Python and in the standalone runner.
+"""Encode sentences of any length with a real encoder, in Python and in the standalone runner.
 
 python examples/demo.py                      the built-in sentences
 python examples/demo.py "One." "Another."    these as well
@@ -23,7 +23,7 @@ from encoder import SentenceEncoder, dynamic_shapes, example_inputs, tokenizer
 from rich.console import Console
 
 import shapevm
-from shapevm.tables import table_text
+from shapevm.reports.tables import table_text
 
 SENTENCES = [
     "A cat sits on the mat.",
@@ -58,7 +58,7 @@ def sentences_from_user() -> list[str]:
 def converse(
     console: Console, embed: Callable[[str], np.ndarray], texts: list[str], vectors: np.ndarray
 ) -> None:
-    """At a terminal: name the nearest sentence to whatever is typed, until an empty line."""
+    """Print the nearest sentence to each line typed at the terminal, until an empty line."""
     while text := console.input("\ntype a sentence (nothing to end): ").strip():
         vector, ms = timed(embed, text)
         best = int(np.argmax(vectors @ vector))

@@ -1,8 +1,8 @@
 """Find objects in images of any size: `python examples/detection.py`.
 
 The model is torchvision's SSDlite, scripted: it takes a list of images, resizes them, and returns a dict of
-boxes, labels and scores for each, with as many boxes as it finds. torch.export refuses it; TorchScript does
-not. Weights that were trained cannot be downloaded everywhere, so these are random, and so is what they find.
+boxes, labels and scores for each. torch.export refuses it, but TorchScript does not. Trained weights cannot
+be downloaded everywhere, so the weights are random, and so are the objects found.
 """
 
 from __future__ import annotations

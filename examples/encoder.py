@@ -30,7 +30,7 @@ def load_bert() -> BertModel:
 
 
 class SentenceEncoder(torch.nn.Module):
-    """Token ids to one unit vector a sentence: the transformer, the mean over its tokens, normalised."""
+    """Token ids to one unit vector per sentence: the transformer, then the normalised mean of its tokens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A graph network for graphs of any size: `python examples/graph_network.py`.
 
-Messages go along edges with `index_add`; nodes and edges are two sizes that every call may change. The random
-weights stand for trained ones.
+Messages are passed along edges with `index_add`. The numbers of nodes and edges may change in every call. The
+weights are random, in place of trained ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Classify images of any size: `python examples/image_classifier.py`.
 
-The classifier is torchvision's ResNet-18; weights that were trained cannot be downloaded everywhere, so these
-are random. One program takes every height and width from 32 to 512, and saves to one file.
+The classifier is torchvision's ResNet-18. Trained weights cannot be downloaded everywhere, so the weights are
+random. One program, saved in one file, accepts every height and width from 32 to 512.
 """
 
 from __future__ import annotations

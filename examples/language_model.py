@@ -1,7 +1,7 @@
-"""Continue a text, a token at a time: `python examples/language_model.py`.
+"""Continue a text, one token at a time: `python examples/language_model.py`.
 
-A small GPT-2 of transformers with random weights: it writes nonsense, but the same nonsense as PyTorch. The
-program takes any number of tokens, so the text may grow without a compilation for each length.
+The model is a small GPT-2 of transformers with random weights. It writes nonsense, but the same nonsense as
+PyTorch. The program accepts any number of tokens, so the text grows without a compilation for each length.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NextToken(torch.nn.Module):
 
 
 def continued(next_token: object, tokens: list[int]) -> list[int]:
-    """Return the tokens with NEW_TOKENS more."""
+    """Return the tokens, followed by NEW_TOKENS generated ones."""
     for _ in range(NEW_TOKENS):
         tokens = [*tokens, int(next_token(torch.tensor([tokens])))]  # type: ignore[operator]
     return tokens

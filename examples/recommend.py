@@ -1,7 +1,7 @@
 """Recommend films to people who have seen different numbers of them: `python examples/recommend.py`.
 
-What each person has seen is a bag of film numbers; all bags lie one behind the other, and offsets say where
-each begins. Nothing is padded. The random weights stand for trained ones.
+The films that a person has seen are a bag of film numbers. All bags are concatenated, and offsets mark their
+beginnings. Nothing is padded. The weights are random, in place of trained ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Recommender(torch.nn.Module):
         )
 
     def forward(self, films: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """films: i64[views], of all people; offsets: i64[people], where each person's begin."""
+        """films: i64[views], of all people; offsets: i64[people], the beginning of each bag."""
         return self.mix(self.seen(films, offsets))
 
 
 def bags(seen: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the model takes for what each person has seen."""
+    """Return the model's inputs for the films that each person has seen."""
     counts = torch.tensor([0, *(len(films) for films in seen[:-1])])
     return torch.tensor([film for films in seen for film in films]), counts.cumsum(0)
 

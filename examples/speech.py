@@ -1,8 +1,8 @@
 """Find where somebody speaks: `python examples/speech.py`.
 
-The model is Silero VAD as its authors ship it, a TorchScript file with branches and a state that it keeps
-from chunk to chunk (package silero-vad, installed with `pip install --no-deps silero-vad`). The sound is made
-up: silence, a voice-like hum with formants, silence.
+The model is Silero VAD as its authors ship it: a TorchScript file with branches, and with state that it keeps
+between chunks (package silero-vad: `pip install --no-deps silero-vad`). The sound is synthetic:
+silence, a voice-like hum with formants, silence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def model_path() -> Path:
 
 
 def sound() -> torch.Tensor:
-    """Return three seconds: of silence, of a hum whose loudness changes as a voice's does, of silence."""
+    """Return three seconds: silence, a hum whose loudness changes like a voice, silence."""
     t = torch.arange(RATE) / RATE
     pitch = 2 * torch.pi * (120 * t + 3 * torch.sin(2 * torch.pi * 3 * t))
     hum = sum(torch.sin(n * pitch) * (1 / n + 0.6 * (n in (5, 6, 10, 11))) for n in range(1, 30))

@@ -1,4 +1,4 @@
-"""torchvision beside the CPU build of PyTorch, whose operators in C++ it does not find."""
+"""Import torchvision with the CPU build of PyTorch, for which its C++ operators are not built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def has_operators() -> bool:
 
 try:
     import torchvision
-except RuntimeError:  # its library was built for another build of PyTorch: its operators are declared here
+except RuntimeError:  # its library is for another build of PyTorch, so its operators are declared here
     _LIBRARY = torch.library.Library("torchvision", "DEF")
     _LIBRARY.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _LIBRARY.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,9 +1,9 @@
-"""Jobs for a process of its own: a kernel compiled and measured against its generic code, or this machine's
-register tiles measured.
+"""Jobs for a compile process: compile a kernel and measure it against its generic code, or measure this
+machine's register tiles.
 
-The process answers one job at a time. Jobs and answers lie in a file that both sides have open; what goes
-through the socket is their length, so that neither side ever waits for the other to read. A length of 0 says
-that nobody needs the rest of a `Batch`.
+The process answers one job at a time. Jobs and answers are in a file that both sides have open; only their
+length goes through the socket, so neither side ever waits for the other to read. A length of 0 cancels the
+rest of a `Batch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pickle
 import select
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from time import perf_counter, process_time
@@ -32,8 +32,8 @@ MAX_MEASURED_BYTES = 64 << 20  # of a launch's buffers: larger ones are not meas
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to compile: its spec as JSON, and what `compile_kernel` takes. `generic`: the record of its
-    generic code, which exact code is measured against; b"": it is not measured. `cache`: the folder of the
+    """A kernel to compile: its spec as JSON, and the arguments of `compile_kernel`. `generic`: the record of
+    its generic code, with which exact code is compared; b"": it is not measured. `cache`: the folder of the
     kernel cache, which has parts of kernels, "" for none."""
 
     spec: str
@@ -46,26 +46,28 @@ class Job:
 
 @dataclass(frozen=True)
 class TilesJob:
-    """This machine's register tiles are to be measured, in code for `target`, and how narrow weights are
-    read, or how streams of weights from memory are; the answer's record is that of the choice."""
+    """A measurement of this machine's register tiles, in code for `target`, and of ways to read narrow
+    weights, or streams of weights from memory; the answer's record is that of the choice. `cache`: as in
+    `Job`."""
 
     target: str
     are_streams: bool = False
+    cache: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Kernels to compile one after the other, until that is stopped or one cannot be compiled. Whoever gave
-    one after the other would wait for Python's lock after each, beside a thread that computes."""
+    """Kernels to compile one after the other, until the batch is stopped or one cannot be compiled. Sending
+    them one by one would wait for the GIL after each, beside a computing thread."""
 
     jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The record of the code, the seconds that compiling took, those of the processor in all, and the
-    nanoseconds of a launch, 0 where none was measured. `failure`: why there is no code. `records`: those of
-    the jobs of a batch that were done."""
+    """The record of the code, the seconds of compilation, the total CPU seconds, and the nanoseconds of a
+    launch, 0 if it was not measured. `failure`: why there is no code. `records`: those of the finished jobs
+    of a batch."""
 
     record: bytes = b""
     seconds: float = 0.0
@@ -84,7 +86,7 @@ def _scratch() -> Scratch:
 
 
 def answer(job: Job | TilesJob) -> Answer:
-    """Do a job. Raises what compiling raises."""
+    """Do a job. Raises the errors of compilation."""
     return _measure_tiles(job) if isinstance(job, TilesJob) else _compile(job)
 
 
@@ -116,7 +118,7 @@ def _compile(job: Job) -> Answer:
 
 
 def write_payload(file: int, payload: bytes) -> None:
-    """Write all of a job or an answer. Raises OSError where the file has no room for it."""
+    """Write all of a job or an answer. Raises OSError if it does not fit the file."""
     if os.pwrite(file, payload, 0) < len(payload):  # a disk that is full takes a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -133,14 +135,14 @@ def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = a
             else:
                 made = _done(job, do)
             payload = pickle.dumps(made)
-            write_payload(file, payload)  # without room for it this process ends, which says so
+            write_payload(file, payload)  # if it does not fit, this process ends, which tells the parent
             link.sendall(len(payload).to_bytes(LENGTH_BYTES))
 
 
 def _done(job: Job | TilesJob, do: Callable[[Job | TilesJob], Answer]) -> Answer:
     try:
         return do(job)
-    except Exception as error:  # whatever it is, the program must hear of it
+    except Exception as error:  # whatever it is, the program must be told
         return Answer(failure=f"{type(error).__name__}: {error}")
 
 

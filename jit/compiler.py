@@ -2,8 +2,8 @@
 
 One path for every tier and family: a family's generator writes LLVM text, LLVM's back end turns it into an
 object, `link` into a blob. No mid-level pass runs (a ModulePassManager costs 10-40 ms and leaks 88 KB per
-run), so the generators write what they mean. Each kernel gets an LLVM context of its own, freed with it: the
-global context would keep every constant of every kernel for ever.
+run), so the generators write final code. Each kernel gets its own LLVM context, freed with it: the global
+context would keep every constant of every kernel forever.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from time import perf_counter
 
 import llvmlite.binding as llvm
 
+from ..vm.host import float_mode
 from ..vm.program import KernelKey, MachineCode, SizeRange, Work
-from .families.table import family_of
+from .families.table import bounds, family_of
 from .llvm.abi import PARAMS, CodeObject, Generated, Timings
 from .llvm.constant_pool import POOL, FromSize, Pool
 from .llvm.function import Bounded, Function, Int, module_text
 from .llvm.target import bases, find_target, host_target, target_machine
 from .object.link import Blob, NumberError, Object
 from .object.parts import Parts
-from .spec import Dim, KernelSpec, Size, Terms, spec_hash
+from .spec import KernelSpec, Size, Terms, spec_hash
 
 ENTRY = "kernel"
-PATCHED = "x86_64"  # begins the triples of targets whose instructions hold numbers of 32 bits
+PATCHED = "x86_64"  # prefix of the triples of targets whose instructions hold 32-bit numbers
 
 
 def _generate(
@@ -34,7 +35,7 @@ def _generate(
     row = find_target(target)
     is_patched = is_patched and dims is None and row.triple.startswith(PATCHED)
     registers = row.n_vector_registers * row.vector_bytes
-    f = Function(ENTRY, PARAMS, registers, row.extension, row.dot, row.pairs, row.quad_cost)
+    f = Function(ENTRY, PARAMS, registers, row.extension, row.dot, row.pairs, row.quad_cost, row.saturates)
     f.pool = Pool(is_patched)
     sizes = _load_dims(f, (None,) * spec.n_dims if dims is None else dims)
     return f, family_of(spec).emit(f, spec.numbered() if dims is None else spec, sizes, schedule)
@@ -46,13 +47,13 @@ def _module(text: str, target: str) -> str:
 
 
 def _shown(f: Function, target: str) -> str:
-    """Return the whole module's text for people: with the values of its constant pool."""
+    """Return the whole module's text, with the values of its constant pool."""
     pool = (f"; {POOL}[{i}] = {made} = {value}\n" for i, (made, value) in enumerate(f.pool or ()))
     return "".join(pool) + _module(f.whole_text(), target)
 
 
 def target_for(spec: KernelSpec, target: str) -> str:
-    """Return the target that `spec` is compiled for when `target` is asked for: its base if that does too."""
+    """Return the target that `spec` is compiled for when `target` is requested: its base if that suffices."""
     used = ("", *family_of(spec).extensions(spec))
     return next(name for name in bases(target) if find_target(name).extension in used)
 
@@ -60,10 +61,10 @@ def target_for(spec: KernelSpec, target: str) -> str:
 def kernel_text(
     spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None = None
 ) -> tuple[str, Generated]:
-    """Return the LLVM text of a kernel's module, parts included, and what its generator says of it.
+    """Return the LLVM text of a kernel's module, including parts, and its generator's description.
 
-    `dims`: the values or ranges of the spec's Dims (an exact kernel, a bucket's), or None (generic); what is
-    no value is loaded at run time.
+    `dims`: the values or ranges of the spec's Dims (an exact kernel, a bucket's), or None (generic); other
+    sizes are loaded at run time.
     """
     f, generated = _generate(spec, dims, target, schedule)
     return _shown(f, target), generated
@@ -73,7 +74,7 @@ _PARTS = Parts()
 
 
 def _new(f: Function, known: Container[str]) -> list[Function]:
-    """Return the functions that are to be compiled for `f`: parts that are not known, callers last."""
+    """Return the functions to compile for `f`: parts that are not known yet, callers last."""
     found = {
         part.name: part
         for child in f.parts.values()
@@ -87,14 +88,14 @@ def _link(
     elf: bytes, functions: Sequence[Function], target: str, known: Mapping[str, Blob], cache: Path | None,
     is_generic: bool,
 ) -> Blob:  # fmt: skip
-    """Return the code of the last of `functions`, which an object holds; remember what others may share."""
+    """Return the code of the last of `functions`, from their object; remember shared parts."""
     object, blobs = Object(elf), dict(known)
     for f in functions:
         parts = {name: blobs[name] for name in f.parts}
         blobs[f.name] = object.link(f.name, parts, len(f.pool or ()))
         if f is not functions[-1] or (is_generic and f.pool):
             _PARTS.add(f, target, blobs[f.name], cache)
-        elif not is_generic:  # exact kernels are many: other processes find each by its sizes
+        elif not is_generic:  # there are many exact kernels, which other processes find by their sizes
             _PARTS.add(f, target, blobs[f.name])
     return blobs[functions[-1].name]
 
@@ -112,6 +113,7 @@ def _load_dims(f: Function, key: Sequence[int | SizeRange | None]) -> list[Int]:
     return sizes
 
 
+@float_mode()
 def compile_kernel(
     spec: KernelSpec,
     dims: KernelKey,
@@ -124,15 +126,15 @@ def compile_kernel(
     """Compile `spec` for sizes `dims` (exact), for sizes and ranges (a bucket) or any sizes (None: generic).
 
     `target`: a name of `target.TARGETS`, None for the host's. `keep_ir` keeps the LLVM text in the code
-    object. `cache`: the folder where other processes find the kernel's parts, and theirs are. Safe to call
-    from any thread. Raises ValueError for sizes that are not the spec's or break its bounds.
+    object. `cache`: the folder in which processes share parts of kernels. Safe to call from any thread.
+    Raises ValueError for sizes that do not match the spec or break its bounds.
     """
     _check_dims(spec, dims)
     target = target_for(spec, target or host_target())
     limits = bounds(spec, dims)
     try:
         f, generated, code, timings = _made(spec, dims, target, schedule, cache)
-    except NumberError:  # then none is written into instructions
+    except NumberError:  # then no number is written into instructions
         f, generated, code, timings = _made(spec, dims, target, schedule, cache, is_patched=False)
     return CodeObject(
         spec_hash=spec_hash(spec),
@@ -154,8 +156,8 @@ def _made(
     spec: KernelSpec, dims: KernelKey, target: str, schedule: str | None, cache: Path | None,
     is_patched: bool = True,
 ) -> tuple[Function, Generated, MachineCode, Timings]:  # fmt: skip
-    """Return a kernel's function, what its generator says of it, its code with its numbers, and the seconds.
-    Raises NumberError where numbers `is_patched` into instructions do not fit."""
+    """Return a kernel's function, its generator's description, its code with its numbers, and the seconds.
+    Raises NumberError if numbers `is_patched` into instructions do not fit."""
     begin = perf_counter()
     f, generated = _generate(spec, dims, target, schedule, is_patched)
     blob, timings = _compiled(f, target, perf_counter() - begin, cache, dims is None)
@@ -180,8 +182,8 @@ def _plain_terms(terms: Terms) -> Terms:
 def _compiled(
     f: Function, target: str, writing: float, cache: Path | None, is_generic: bool = False
 ) -> tuple[Blob, Timings]:
-    """Return the code of `f`, by LLVM where none was compiled from the same text, and the seconds that its
-    steps took after those of `writing`. That of a generic kernel may be in the cache."""
+    """Return the code of `f`, by LLVM unless the same text was compiled before, and the seconds of its steps
+    after those of `writing`. Code of a generic kernel may be in the cache."""
     begin = perf_counter()
     known = _PARTS.known(f, target, cache, is_kept=is_generic and bool(f.pool))
     if f.name in known:
@@ -201,7 +203,7 @@ def _compiled(
 def assembly(
     spec: KernelSpec, dims: KernelKey, target: str | None = None, *, schedule: str | None = None
 ) -> str:
-    """Return the assembly text of the kernel that `compile_kernel` would make of the same arguments."""
+    """Return the assembly text of the kernel that `compile_kernel` would make from the same arguments."""
     _check_dims(spec, dims)
     target = target or host_target()
     text, _ = kernel_text(spec, dims, target, schedule)
@@ -239,44 +241,3 @@ def _check_range(spec: KernelSpec, i: int, r: SizeRange) -> None:
         raise ValueError(
             f"{spec.family} kernel: the range of n{i} is {r}; it must go up from >= 0 in steps of >= 1"
         )
-
-
-# Which accesses may leave their buffer ------------------------------------------------------------------
-
-
-def bounds(spec: KernelSpec, dims: KernelKey = None) -> tuple[tuple[Size, int, Size, Size], ...]:
-    """Return the conditions (see `CodeObject.bounds`) that the shapes do not decide, each once.
-
-    With `dims` all are decided. Raises ValueError for an access that leaves its buffer.
-    """
-    found: dict[tuple[Size, int, Size, Size], None] = {}
-    for buffer, index, loops in family_of(spec).accesses(spec):
-        shape = spec.buffers[buffer].shape
-        if len(index) != len(shape):
-            raise ValueError(
-                f"{spec.family} kernel: buffer {buffer} has {len(shape)} axes, indexed by {len(index)}"
-            )
-        for axis, (place, size) in enumerate(zip(index, shape, strict=True)):
-            if place.value is not None:
-                continue  # a gather checks itself
-            loop: Size = 1 if place.loop is None else loops[place.loop]
-            if place.scale == 1 and place.offset == 0 and loop == size:
-                continue
-            limit = (loop, place.scale, place.offset, size)
-            known = tuple(dims[s.index] if dims is not None and isinstance(s, Dim) else s for s in limit)
-            if all(isinstance(s, int) for s in known):
-                _check_bound(spec, buffer, axis, *known)  # type: ignore[arg-type]
-            else:
-                found[limit] = None
-    return tuple(found)
-
-
-def _check_bound(
-    spec: KernelSpec, buffer: int, axis: int, loop: int, scale: int, offset: int, size: int
-) -> None:
-    for place in (offset, scale * (loop - 1) + offset):
-        if loop > 0 and not 0 <= place < size:
-            raise ValueError(
-                f"{spec.family} kernel: buffer {buffer} is read or written at {place} along axis {axis} "
-                f"of size {size}"
-            )

@@ -1,5 +1,5 @@
-"""Dataclasses from plain JSON data, by their annotations: every type and number is checked, and what is wrong
-is named by its path, such as `body[3].args[0]`."""
+"""Dataclasses from plain JSON data, by their annotations: every type and number is checked, and errors name
+the path, such as `body[3].args[0]`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from ..vm.errors import ArtifactError
 
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_ITEMS = 1 << 16  # of one list
-_FIELD_TYPES: dict[type, dict[str, Any]] = {}  # those that were asked for
+_FIELD_TYPES: dict[type, dict[str, Any]] = {}  # cached results
 
 
 class Part:
-    """A base of dataclasses that are a group of another one's fields. In JSON and in text the fields stand
+    """A base of dataclasses that group fields of another one. In JSON and in text their fields are written
     among those of the other."""
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """What a type variable in the annotations is: the dataclass `kind` of one int, written as {name: int}."""
+    """The meaning of a type variable in the annotations: the dataclass `kind` of one int, written as {name:
+    int}."""
 
     kind: type
     name: str
 
 
 class SpecError(ArtifactError):
-    """A kernel spec is not one."""
+    """A kernel spec is invalid."""
 
 
 def refuse(where: str, data: Any, wanted: str) -> SpecError:
@@ -43,7 +44,7 @@ def decode(annotation: Any, data: Any, where: str, symbol: Numbered) -> Any:
     """Return `data` as a value of the annotated type: a dataclass, a tuple, a union of those, int, float,
     str, bool, or Any, which is any of the last four or None.
 
-    `symbol`: what a type variable is. Raises SpecError for anything else.
+    `symbol`: the meaning of a type variable. Raises SpecError for anything else.
     """
     if annotation is Any:
         return _scalar(data, where)
@@ -129,7 +130,7 @@ def flat_values(value: Any) -> dict[str, Any]:
 
 
 def from_flat(kind: Any, values: dict[str, Any]) -> Any:
-    """Return a `kind` of what `flat_values` gives of it; fields that have a default may be left out."""
+    """Return a `kind` from its `flat_values`; fields with a default may be left out."""
     parts = {name: from_flat(of, values) for name, of in field_types(kind).items() if _is_part(of)}
     own = {name: values[name] for name in field_types(kind) if name in values}
     return kind(**own, **parts)

@@ -1,14 +1,15 @@
-"""Which rows of a batch the elements of a kernel's results depend on, from its spec alone.
+"""Dependence analysis: the rows of a batch on which the elements of a kernel's results depend, from its spec
+alone.
 
 One symbol of a program, such as `batch`, is under test: it has the value `batch`, a large prime that no other
-size has as a factor. So an axis or a loop holds rows exactly where `batch` divides its size, also after loops
-were merged. A tensor is described by its elements in memory, so that a view changes nothing:
+size has as a factor. So an axis or a loop holds rows exactly if `batch` divides its size, also after loops
+were merged. A tensor is described by its elements in memory, so views do not matter:
 
-Shared       the batch has no part in it
-Rows         element e depends on row e // inner % batch of the inputs, and on what is shared
+Shared       independent of the batch
+Rows         element e depends on row e // inner % batch of the inputs, and on shared data
 Alike        the same, and elements are equal along e // inner % count, a multiple of batch
 Positions    element e is the number of its row, e // inner % batch, times `scale`
-Mixed        elements depend on other rows, on their number, or on how many there are; `causes` says why
+Mixed        elements depend on other rows, or on the number of rows; `causes` gives the reasons
 
 Everything errs towards Mixed.
 """
@@ -27,7 +28,7 @@ from .spec import Body, Dim, Index, Instr, KernelSpec, Size
 @dataclass(frozen=True)
 class Number:
     """An int of the program at one value of its symbols; `varies`: with the symbol under test. `fixed`: a
-    factor of it that does not."""
+    factor that does not vary."""
 
     value: int
     varies: bool = False
@@ -36,7 +37,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Shared:
-    """The batch has no part in the tensor. `below`: all elements are ints from 0 to below it, where known."""
+    """The tensor is independent of the batch. `below`: all elements are ints from 0 to below it, if known."""
 
     below: int | None = None
 
@@ -66,7 +67,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Elements depend on more than their row; `causes`: what the kernels do that made it so."""
+    """Elements depend on more than their row; `causes`: the operations that made it so."""
 
     causes: frozenset[str]
 
@@ -87,7 +88,7 @@ CHOSEN = "chooses rows by data"
 
 
 def merged(a: Layout, b: Layout, batch: int) -> Layout:
-    """Return the layout of a tensor of which some elements are laid out as `a`, the others as `b`."""
+    """Return the layout of a tensor with some elements laid out as `a`, the others as `b`."""
     if a == b:
         return a
     if isinstance(a, Mixed) or isinstance(b, Mixed):
@@ -107,8 +108,8 @@ def merged(a: Layout, b: Layout, batch: int) -> Layout:
 
 
 def keeps_rows(layout: Layout, begin: Number, batch: int) -> bool:
-    """Whether a tensor's elements from `begin` on, in memory, are laid out as the whole: they begin with a
-    first row, and the number of rows does not tell with which."""
+    """Whether a tensor's elements from `begin` on, in memory, are laid out like the whole: they begin with a
+    first row, which does not depend on the number of rows."""
     if isinstance(layout, Shared | Mixed):
         return not begin.varies
     period = layout.inner * (layout.count if isinstance(layout, Alike) else batch)
@@ -116,18 +117,18 @@ def keeps_rows(layout: Layout, begin: Number, batch: int) -> bool:
 
 
 def _within(part: Alike, whole: Alike) -> bool:
-    """Whether elements that do not differ along `whole` do not along `part`."""
+    """Whether elements that are equal along `whole` are equal along `part`."""
     return part.inner % whole.inner == 0 and whole.inner * whole.count % (part.inner * part.count) == 0
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """What one value of a body depends on.
+    """The dependences of one value of a body.
 
-    `rows`: (loop, inner): the row is loop // inner % batch. `loops`: all that it may differ along.
-    `position`: it is so many times the number of the one row in `rows`; `within`: divided by this it is.
-    `step`: what it is a multiple of within its row. `number`: a constant that it is. `below`: it is an int
-    from 0 to below this. `plus`: (n, id), it is the row's number times n and that value.
+    `rows`: (loop, inner): the row is loop // inner % batch. `loops`: those along which it may differ.
+    `position`: its factor to the number of the one row in `rows`; `within`: the same after division by this.
+    `step`: a divisor of it within its row. `number`: its constant value. `below`: it is an int from 0 to
+    below this.
     """
 
     rows: frozenset[tuple[int, int]] = frozenset()
@@ -138,7 +139,6 @@ class Scalar:
     step: int = 1
     below: int | None = None
     number: int | None = None
-    plus: tuple[int, int] | None = None
 
     def but(self, cause: str) -> Scalar:
         """Return the value with one more cause."""
@@ -150,7 +150,7 @@ class Scalar:
 
 
 def joined(values: Iterable[Scalar]) -> Scalar:
-    """Return what depends on all of `values`, by an operation of no account."""
+    """Return the value of any operation on all of `values`."""
     values = list(values)
     rows, loops, causes = (
         frozenset().union(*(getattr(v, name) for v in values)) for name in ("rows", "loops", "causes")
@@ -175,7 +175,7 @@ class _Tensor:
         self.strides = [*accumulate(reversed(sizes[1:]), mul, initial=1)][::-1] if sizes else []
 
     def row_axis(self, inner: int, batch: int) -> tuple[int, int] | None:
-        """Return (axis, inner) where the rows are: place // inner % batch; None: not along one axis."""
+        """Return (axis, inner) such that a row is index // inner % batch; None: not along one axis."""
         for axis, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
             if inner % stride == 0 and size.value % (batch * (inner // stride)) == 0:
                 return axis, inner // stride
@@ -185,8 +185,8 @@ class _Tensor:
 class Launch:
     """One launch of a kernel: the values of its `dims`, the layouts of its buffers.
 
-    A family's `follow` reads and writes through it; `written` holds the layouts of its outputs then, by the
-    positions of their buffers.
+    A family's `follow` reads and writes through it; `written` then holds the layouts of its outputs by buffer
+    position.
     """
 
     def __init__(
@@ -208,16 +208,16 @@ class Launch:
         return self.dims[size.index] if isinstance(size, Dim) else Number(size)
 
     def numbers(self, *sizes: Size) -> list[Number]:
-        """Return the sizes of axes or loops. Of none there is nothing to tell: 0 stands for 1."""
+        """Return the sizes of axes or loops; 0 counts as 1, because empty ones have no elements."""
         return [n if n.value else replace(n, value=1) for n in map(self.number, sizes)]
 
     def is_odd(self, size: Number) -> bool:
-        """Whether a size depends on how many rows there are, and not as so many for each."""
+        """Whether a size depends on the number of rows, but is not a multiple of it."""
         return size.varies and size.value % self.batch != 0
 
     # Accesses
     def read(self, buffer: int, index: Sequence[Index], values: Sequence[Scalar] = ()) -> Scalar:
-        """Return what an element at `index` depends on."""
+        """Return the dependences of an element at `index`."""
         tensor = self.tensors[buffer]
         layout = tensor.layout
         given = joined(values[i.value] for i in index if i.value is not None)
@@ -237,13 +237,13 @@ class Launch:
         return self._read_rows(tensor, layout, index, values)
 
     def _alike_axes(self, tensor: _Tensor, layout: Alike) -> set[int] | None:
-        """Return the axes that hold rows, if elements do not differ along all of those."""
+        """Return the axes that hold rows, if elements are equal along all of them."""
         axes = {a for a, size in enumerate(tensor.sizes) if size.value % self.batch == 0}
         whole = all(_within(Alike(tensor.strides[a], tensor.sizes[a].value), layout) for a in axes)
         return axes if whole else None
 
     def _settled(self, found: Scalar, index: Sequence[Index], alike: set[int]) -> Scalar:
-        """Return a value that was read where axes other than `alike` hold no rows."""
+        """Return a value that was read if axes other than `alike` hold no rows."""
         if any(self.number(i.offset).varies for a, i in enumerate(index) if a not in alike):
             return found.but(COUNTED)
         here = {i.loop for a, i in enumerate(index) if a not in alike and i.loop is not None}
@@ -301,7 +301,7 @@ class Launch:
         return (i.loop, within) if starts and loop.value % (self.batch * within) == 0 else PART
 
     def write(self, buffer: int, index: Sequence[Index], value: Scalar) -> None:
-        """Note what a store of `value` makes of an output."""
+        """Note the effect of a store of `value` on an output."""
         made = self._stored(self.tensors[buffer], index, value)
         old = self.written.get(buffer)
         self.written[buffer] = made if old is None else merged(old, made, self.batch)
@@ -353,7 +353,7 @@ class Launch:
 
     # Bodies
     def run(self, body: Body, acc: Scalar | None = None) -> list[Scalar]:
-        """Follow a body over `loops`; note what it stores."""
+        """Analyse a body over `loops`; note its stores."""
         self.body, self.values = body, []
         for instr in body:
             self.values.append(self._step(instr, self.values, acc))
@@ -380,9 +380,9 @@ class Launch:
             return acc
         if instr.op == "const":
             return Scalar(number=instr.value if type(instr.value) is int else None)
-        if instr.op == "checked":
+        if instr.op in ("checked", "divisor"):
             return args[0]
-        if instr.op == "cast":  # to these no place in memory is rounded
+        if instr.op == "cast":  # positions in memory are never rounded to these
             return args[0] if instr.dtype in ("i64", "i32") else replace(joined(args), number=None)
         known = self._numbered(instr, args)
         if known is not None:
@@ -392,8 +392,8 @@ class Launch:
         return joined(args)
 
     def _numbered(self, instr: Instr, args: Sequence[Scalar]) -> Scalar | None:
-        """Return what an operation on a row's number gives where it still tells of no other row: a place
-        inside of the row, as gathers from merged axes make it."""
+        """Return the result of an operation on a row's number if it still depends on no other row: a position
+        inside of the row, as gathers from merged axes compute."""
         if instr.op == "mul":
             for a, b in (args, args[::-1]):
                 if b.number is not None and b.number > 0 and a.position is not None:
@@ -405,28 +405,20 @@ class Launch:
             for a, b, other in ((x, y, instr.args[1]), (y, x, instr.args[0])):
                 if a.position is not None and b.position is None and not b.causes and b.rows <= a.rows:
                     found = joined([replace(a, position=None), b])
-                    return replace(found.but(NUMBERED), plus=(a.position, other))
+                    is_within = self._is_below(other, a.position)
+                    return replace(found, within=a.position) if is_within else found.but(NUMBERED)
                 if a.within is not None and b.below is not None and b.below <= a.step and not b.rows:
                     return replace(a, loops=a.loops | b.loops, step=1)
         if instr.op == "lt" and args[0].position is not None and args[1].number == 0:
-            return Scalar(number=0)  # no row's number is below 0
-        if instr.op == "select":
-            if args[0].number == 0:
-                return args[2]
-            plus = args[1].plus
-            if plus is not None and args[2].number is not None and self._bounds(instr.args[0], *plus):
-                rest = args[1].causes - {NUMBERED}  # out of bounds the launch fails
-                return Scalar(args[1].rows, args[1].loops, rest, within=plus[0])
+            return Scalar(number=0)  # row numbers are not negative
+        if instr.op == "select" and args[0].number == 0:
+            return args[2]
         return None
 
-    def _bounds(self, test: int, width: int, value: int) -> bool:
-        """Whether instruction `test` holds where 0 <= `value` < `width` only."""
-        both = self.body[test]
-        if both.op != "and":
-            return False
-        found = {(self.body[a].op, self.body[a].args[0], self.values[self.body[a].args[1]].number)
-                 for a in both.args if len(self.body[a].args) == 2}  # fmt: skip
-        return found == {("ge", value, 0), ("lt", value, width)}
+    def _is_below(self, value: int, width: int) -> bool:
+        """Whether instruction `value` is an index from 0 to below `width`: otherwise the launch fails."""
+        instr = self.body[value]
+        return instr.op == "checked" and instr.size is not None and self.number(instr.size).value <= width
 
     def _iota(self, loop: int) -> Scalar:
         size = self.loops[loop].value
@@ -436,7 +428,7 @@ class Launch:
         return found.but(NUMBERED) if self.holds_rows(loop) else found
 
     def reduced(self, what: str, value: Scalar, loop: int | None) -> Scalar:
-        """Return a value reduced over `loop`, along which all of its rows would meet."""
+        """Return a value reduced over `loop`, which may mix rows."""
         assert loop is not None
         value = joined([value])
         rows = frozenset(row for row in value.rows if row[0] != loop)
@@ -446,12 +438,13 @@ class Launch:
 
     # What families follow
     def nest(self, domain: Sequence[Size], body: Body) -> None:
-        """Follow a body over the loops `domain`, of which the last is the row loop."""
+        """Analyse a body over the loops `domain`, of which the last is the row loop."""
         self.loops, self.row_loop = self.numbers(*domain), len(domain) - 1
         self.run(body)
 
     def constant(self, buffer: int, what: str) -> Scalar:
-        """Return what the elements of a buffer depend on that no loop reads: `what`, such as weights."""
+        """Return the dependences of the elements of a buffer that is not read by loops: `what`, such as
+        weights."""
         layout = self.tensors[buffer].layout
         if isinstance(layout, Mixed):
             return Scalar(causes=layout.causes)
@@ -463,7 +456,7 @@ class Launch:
         return tuple(Index() if s == 1 else Index(loop=a) for a, s in enumerate(shape))
 
     def along(self, loops: Sequence[Size], across: int, what: str) -> None:
-        """Follow a family that works along loop `across` of contiguous buffers over `loops`."""
+        """Analyse a family that works along loop `across` of contiguous buffers over `loops`."""
         self.loops = self.numbers(*loops)
         values = []
         for number, buffer in enumerate(self.spec.buffers):
@@ -482,7 +475,7 @@ class Launch:
                 self.write(number, index, total.along(across))
 
     def altogether(self, what: str) -> None:
-        """Follow a family each of whose results depends on all elements of the inputs."""
+        """Analyse a family each of whose results depends on all elements of the inputs."""
         inputs = [t for t, b in zip(self.tensors, self.spec.buffers, strict=True) if not b.is_output]
         is_shared = all(isinstance(t.layout, Shared) and not self._counts(t) for t in inputs)
         for number, buffer in enumerate(self.spec.buffers):

@@ -1,6 +1,6 @@
-"""Bodies, loads and stores of kernel specs with numpy: what the definitions of families are written in.
+"""Bodies, loads and stores of kernel specs with numpy, for the definitions of families.
 
-Pointwise arithmetic is what the kernels compute, function by function correctly rounded (`math.reference`).
+Pointwise arithmetic is that of the kernels, function by function correctly rounded (`math.reference`).
 Sums, products, matrix products and softmax are accumulated in f64 and rounded once: a kernel's fixed order is
 compared within a tolerance, not bit for bit.
 """
@@ -127,9 +127,17 @@ REDUCTIONS: dict[str, Callable[[Array, str], Array]] = {
 ON_BOOL = {"reduce.sum": _any, "reduce.max": _any, "reduce.prod": _all, "reduce.min": _all}
 
 
-def _in_range(index: Array, size: int) -> Array:
-    """Return indices that are all from 0 to below `size`. Raises IndexError naming the first that is not."""
-    bad = index[(index < 0) | (index >= size)]
+def divisor(values: Array) -> Array:
+    """Return divisors of integers. Raises ZeroDivisionError if one is 0."""
+    if not np.all(values):
+        raise ZeroDivisionError("an integer tensor is divided by 0")
+    return values
+
+
+def _in_range(index: Array, size: int, given: Array | None = None) -> Array:
+    """Return indices that are all from 0 to below `size`. Raises IndexError naming the first that is not, as
+    given."""
+    bad = (index if given is None else given)[(index < 0) | (index >= size)]
     if bad.size:
         raise IndexError(f"index {bad[0]} is out of range for a dimension of size {size}")
     return index
@@ -232,7 +240,10 @@ class Evaluation:
             return np.asarray(self.size(instr.size), np.int64)
         if instr.op == "checked":
             assert instr.size is not None
-            return _in_range(args[0].astype(np.int64), self.size(instr.size))
+            return _in_range(args[0].astype(np.int64), self.size(instr.size), args[1])
+        if instr.op == "divisor":
+            is_none = instr.size is not None and self.size(instr.size) == 0
+            return args[0] if is_none else divisor(args[0])
         source = body[instr.args[0]].dtype
         if instr.op == "cast":
             return convert(args[0], source, instr.dtype)

@@ -1,7 +1,7 @@
 """Running a code object inside this process: the reference caller of the kernel ABI, for tests and for plain
 Python.
 
-The blob is mapped writable, filled, then made read+execute: never both.
+The blob is mapped writable, filled, then made read+execute: never writable and executable at once.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..vm.program import KernelObject
+from ..vm.protection import protect
 from ..vm.work import product_terms
-from .llvm.abi import ERROR_INDEX, ERROR_ROWS, NOTHING_PREPARED, resolve
+from .llvm.abi import ERROR_DIVISION, ERROR_INDEX, ERROR_ROWS, NOTHING_PREPARED, resolve
 from .llvm.dtypes import DTYPES
 from .llvm.target import runs_here
 
 SCRATCH_ALIGN = 64
 _PROT_READ_EXEC = mmap.PROT_READ | mmap.PROT_EXEC
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
@@ -41,12 +40,15 @@ class _Rt(ctypes.Structure):
 
 
 def _map(code: bytes) -> tuple[mmap.mmap, int]:
-    """Return a read+execute mapping of `code` and its address. Raises OSError where the system forbids it."""
+    """Return a read+execute mapping of `code` and its address. Raises OSError if the system forbids it."""
     memory = mmap.mmap(-1, max(len(code), 1))
     memory.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    if _libc.mprotect(address, len(code), _PROT_READ_EXEC) != 0:
-        raise OSError(ctypes.get_errno(), "this system does not let a process make memory executable")
+    try:
+        protect(address, len(code), _PROT_READ_EXEC)
+    except OSError as error:
+        message = "this system does not let a process make memory executable"
+        raise OSError(error.errno, message) from None
     return memory, address
 
 
@@ -77,9 +79,9 @@ class Kernel:
     ) -> None:
         """Run the kernel on `buffers` (contiguous arrays, in the spec's order) at the sizes `dims`.
 
-        `tile_ranges`: the parts (begin, end) in which the tiles are done, in this order; None: all at once.
-        bf16 is passed as uint16. Raises ValueError for buffers or sizes that the kernel is not for,
-        IndexError where a gather's index is out of range.
+        `tile_ranges`: the ranges (begin, end) of tiles to run, in this order; None: all at once. bf16 is
+        passed as uint16. Raises ValueError for buffers or sizes that do not match the kernel, IndexError if a
+        gather's index is out of range, ZeroDivisionError if an integer's divisor is 0.
         """
         run, rt = self._prepared(buffers, dims)
         for begin, end in tile_ranges if tile_ranges is not None else [(0, self.n_tiles(dims))]:
@@ -90,11 +92,13 @@ class Kernel:
         if rt.error == ERROR_ROWS:
             counts = f"{rt.error_value} rows given for {rt.error_bound} outputs"
             raise ValueError(f"kernel: {counts} of its images")
+        if rt.error == ERROR_DIVISION:
+            raise ZeroDivisionError("an integer tensor is divided by 0")
         if rt.error:
             raise RuntimeError(f"the kernel reports error {rt.error}")
 
     def launch(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> Callable[[], None]:
-        """Return a call of all tiles on these buffers. Raises as `run` does for buffers or sizes."""
+        """Return a call of all tiles on these buffers. Raises the errors of `run` for buffers or sizes."""
         run, rt = self._prepared(buffers, dims)
         n_tiles = self.n_tiles(dims)
 
@@ -105,7 +109,7 @@ class Kernel:
         return launch
 
     def least_ns(self, buffers: Sequence[np.ndarray], dims: Sequence[int], seconds: float) -> int:
-        """Return the nanoseconds of the quickest of the runs that fit into `seconds`, at least two."""
+        """Return the nanoseconds of the fastest of the runs within `seconds`, at least two."""
         run, end = self.launch(buffers, dims), time.perf_counter() + seconds
         times: list[int] = []
         while len(times) < 2 or time.perf_counter() < end:
@@ -117,11 +121,11 @@ class Kernel:
     def _prepared(
         self, buffers: Sequence[np.ndarray], dims: Sequence[int]
     ) -> tuple[Callable[[int, int], None], _Rt]:
-        """Return what runs a range of tiles, and the state that tells of its errors."""
+        """Return a function that runs a range of tiles, and the state with its errors."""
         self._check(buffers, dims)
         rt = _Rt(0, 0, 0, 0, NOTHING_PREPARED)
-        scratch = np.empty(product_terms(self.code.work.scratch, dims) + SCRATCH_ALIGN, np.uint8)
-        rt.scratch = scratch.ctypes.data + -scratch.ctypes.data % SCRATCH_ALIGN
+        scratch = self._scratch(product_terms(self.code.work.scratch, dims))
+        rt.scratch = scratch.ctypes.data
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*[array.ctypes.data for array in buffers])
         sizes = (ctypes.c_int64 * max(len(dims), 1))(*dims)
         places = ctypes.addressof(pointers), ctypes.addressof(sizes), ctypes.addressof(rt)
@@ -131,6 +135,11 @@ class Kernel:
             self._call(*places, begin, end)
 
         return run, rt
+
+    def _scratch(self, n_bytes: int) -> np.ndarray:
+        """Return `size` bytes at a multiple of SCRATCH_ALIGN."""
+        room = np.empty(n_bytes + SCRATCH_ALIGN, np.uint8)
+        return room[-room.ctypes.data % SCRATCH_ALIGN :]
 
     def _check(self, buffers: Sequence[np.ndarray], dims: Sequence[int]) -> None:
         code = self.code

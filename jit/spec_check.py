@@ -1,5 +1,5 @@
-"""What the annotations of a spec do not say: numbers in range, instructions in order, dtypes that fit. The
-families' own checks are written in it."""
+"""Checks of a spec beyond its annotations: ranges of numbers, order of instructions, matching dtypes. The
+families' checks use these."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ MAX_SIZE = 1 << 62
 SIZES = (Size, tuple[Size, ...])
 #: Instructions without an operation of `jit.math.table`, and how many operands they take.
 ARITIES = {
-    "load": 0, "store": 1, "const": 0, "iota": 0, "dim": 0, "checked": 1, "acc": 0, "cast": 1, "select": 3,
+    "load": 0, "store": 1, "const": 0, "iota": 0, "dim": 0, "checked": 2, "divisor": 1, "acc": 0,
+    "cast": 1, "select": 3,
 }  # fmt: skip
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
 def check_common(spec: KernelSpec) -> None:
-    """Raise SpecError, naming the place, for numbers out of range in what the specs of all families have."""
+    """Raise SpecError, naming the position, for numbers out of range in the common part of all specs."""
     if not 0 <= spec.n_dims <= MAX_DIMS:
         raise refuse("n_dims", spec.n_dims, f"from 0 to {MAX_DIMS}")
     if len(spec.buffers) > MAX_BUFFERS:
@@ -116,8 +117,10 @@ class BodyCheck:
             self.check_loop(instr.loop, f"{where}.loop")
         elif instr.op in ("dim", "checked") and instr.size is None:
             raise refuse(f"{where}.size", None, "a size")
-        elif instr.op == "checked" and (given[0] not in INTS or instr.dtype != "i64"):
+        elif instr.op == "checked" and (not INTS.issuperset(given) or instr.dtype != "i64"):
             raise refuse(f"{where}.dtype", [*given, instr.dtype], "i64 of an integer")
+        elif instr.op == "divisor" and (given[0] not in INTS or instr.dtype != given[0]):
+            raise refuse(f"{where}.dtype", [*given, instr.dtype], "an integer's")
         elif instr.op == "const":
             _check_constant(instr, where)
         elif instr.op == "select" and (given[0] != "bool" or given[1:] != [instr.dtype] * 2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from .decode import Numbered, SpecError, decode, refuse
-from .families.table import FAMILIES
+from .families.table import FAMILIES, bounds
 from .spec import SPEC_VERSION, Dim, KernelSpec
 from .spec_check import check_common
 
@@ -21,10 +21,11 @@ def from_json(text: str) -> KernelSpec:
     family, version = data.pop("family", None), data.pop("version", None)
     if not isinstance(family, str) or family not in FAMILIES or version != SPEC_VERSION:
         raise SpecError(
-            f"kernel spec: family {str(family)[:40]!r} version {str(version)[:40]} is unknown; "
+            f"kernel spec: family {str(family)[:40]!r} version {str(version)[:40]!r} is unknown; "
             f"this build reads version {SPEC_VERSION}"
         )
     spec: KernelSpec = decode(FAMILIES[family].spec, data, family, Numbered(Dim, "dim"))
     check_common(spec)
     FAMILIES[family].check(spec)
+    bounds(spec)
     return spec

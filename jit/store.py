@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 MAX_SECONDS = 4096  # compilations whose seconds are kept
 TILES, STREAMS = "register tiles", "streams"  # what was measured of them is remembered under these names
-TRIM_EVERY = 1024  # compilations: LLVM's many small blocks leave holes that `free` alone never gives back
+TRIM_EVERY = 1024  # compilations: `free` alone never returns the holes of LLVM's many small blocks
 
 
 @dataclass
 class StoreStats:
-    """What a store did: kernels compiled and found on disk, the seconds of all compilations, and of each of
-    the latest."""
+    """The statistics of a store: kernels compiled and found on disk, the seconds of all compilations, and of
+    each of the latest."""
 
     compiled: int = 0
     from_cache: int = 0
@@ -46,7 +46,7 @@ class StoreStats:
 
 
 class KernelStore:
-    """Makes code objects for one target, with tuned schedules where there are some, and else, where it
+    """Makes code objects for one target, with tuned schedules if there are some, and else, if it
     `is_measured`, with register tiles that were measured fastest on this machine before this store was made.
     Safe to use from several threads."""
 
@@ -63,7 +63,7 @@ class KernelStore:
         self.streams = self._remembered(STREAMS) if is_measured else None  # the same
         self._measured: TileChoice | None = None  # streams, since
         self._folder = local_folder(cache)  # for the parts of kernels
-        self._ahead: dict[str, bytes] = {}  # compiled before it was asked for, by key in the cache
+        self._ahead: dict[str, bytes] = {}  # compiled speculatively, by key in the cache
         self._lock = ForkLock()
 
     def record(
@@ -125,11 +125,11 @@ class KernelStore:
         return self._cached(key, (spec_hash(spec), target, dims))
 
     def keep_ahead(self, spec: KernelSpec, dims: KernelKey, target: str, record: bytes) -> None:
-        """Keep a record until `record` is asked for it."""
+        """Keep a record until `record` requests it."""
         self._ahead[cache_key(spec_hash(spec), dims, target, self._tuned(spec, dims, target))] = record
 
     def foresee(self, spec: KernelSpec, record: bytes) -> None:
-        """Put generic code into the cache that nobody has asked for."""
+        """Compile generic code speculatively into the cache."""
         if self.cache is not None:
             target = _target_for(spec, self.target)
             self.cache.put(cache_key(spec_hash(spec), None, target, self._tuned(spec, None, target)), record)
@@ -142,13 +142,17 @@ class KernelStore:
         from .compile_job import Job
 
         target = _target_for(spec, target or self.target)
-        folder = str(self._folder) if self._folder is not None else ""
-        return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic, folder)
+        return Job(to_json(spec), dims, target, self._tuned(spec, dims, target), generic, self.folder)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the cache on this machine's disk, "" without one."""
+        return str(self._folder) if self._folder is not None else ""
 
     def adopt(
         self, spec: KernelSpec | SpecText, dims: KernelKey, answer: Answer, target: str | None = None
     ) -> None:
-        """Keep what a job has made, as if it had been compiled here."""
+        """Keep a job's result, as if it had been compiled here."""
         self._keep(spec, dims, target, None, answer.record, answer.seconds)
 
     def remembered(self, name: str, target: str | None = None) -> bytes | None:
@@ -157,7 +161,7 @@ class KernelStore:
         return self.cache.get(_memory_key(name, target or self.target)) if self.cache is not None else None
 
     def remember(self, name: str, data: bytes, target: str | None = None) -> None:
-        """Keep a few bytes beside the kernels, where there is a cache."""
+        """Keep a few bytes beside the kernels, if there is a cache."""
         if self.cache is not None:
             self.cache.put(_memory_key(name, target or self.target), data)
 
@@ -179,8 +183,9 @@ class KernelStore:
         return preferred_schedule(spec, dims, target, choice)
 
     def _choice(self, spec: KernelSpec | SpecText, dims: KernelKey) -> TileChoice | None:
-        """Return what this machine was measured for. If nobody has measured how it reads weights from memory,
-        the first kernel of few rows that does has it measured (0.1 s); others are as before it."""
+        """Return the choice measured on this machine. If reading weights from memory was not measured yet,
+        the first kernel of few rows that does so triggers the measurement (0.1 s); earlier ones are
+        unaffected."""
         if self.streams is not None or isinstance(spec, SpecText) or not self._can_measure:
             return self.streams.beside(self.tile_choice) if self.streams is not None else self.tile_choice
         from .families.matmul.family import reads_streams
@@ -198,7 +203,8 @@ class KernelStore:
             return self._measured
 
     def measure_streams(self) -> TileChoice | None:
-        """Return how this machine reads weights from memory; measure it if nobody has and it can be kept."""
+        """Return the choice for reading weights from memory on this machine; measure it if that was not done
+        and the result can be kept."""
         return self._own_streams() if self.streams is None and self._can_measure else self.streams
 
     @property
@@ -214,11 +220,11 @@ class KernelStore:
 
     @property
     def wants_tiles(self) -> bool:
-        """Whether nobody has measured this machine's register tiles, and the measurement can be kept."""
+        """Whether this machine's register tiles were not measured yet, and the result can be kept."""
         return self.is_measured and self.cache is not None and self.remembered_tiles() is None
 
     def remembered_tiles(self) -> TileChoice | None:
-        """Return what anybody has measured of this machine's register tiles by now."""
+        """Return the measurements of this machine's register tiles so far, by any process."""
         return self._remembered(TILES)
 
     def remember_tiles(self, record: bytes) -> None:
@@ -244,7 +250,7 @@ class KernelStore:
         return list(dict.fromkeys(_target_for(spec, name) for name in names))
 
     def _cached(self, key: str, wanted: tuple[str, str, KernelKey]) -> bytes | None:
-        """Return the sound entry of `key`, if it is what is wanted: spec, target and sizes."""
+        """Return the valid entry of `key`, if its spec, target and sizes match."""
         record = self.cache.get(key) if self.cache is not None else None
         if record is None:
             return None
@@ -260,8 +266,8 @@ class KernelStore:
 
 
 def _target_for(spec: KernelSpec | SpecText, target: str) -> str:
-    """Return the target that `spec` is compiled for when `target` is asked for. A text's is `target`: whoever
-    has no more than a text takes the target of the kernel's generic code."""
+    """Return the target that `spec` is compiled for when `target` is requested. For a text it is `target`:
+    callers that only have a text use the target of the kernel's generic code."""
     if isinstance(spec, SpecText):
         return target
     from .compiler import target_for

@@ -1,4 +1,4 @@
-"""Kernel specs as text for people, exact both ways: `parse_spec(format_spec(spec)) == spec`.
+"""Kernel specs as text, exact in both directions: `parse_spec(format_spec(spec)) == spec`.
 
     matmul n_dims=1 batch=[] m=n0 n=384 k=384 a=0 a_index=[i0,i2] b=1 b_index=[] b_layout="panels"
       b0 f32[n0,384]
@@ -12,7 +12,7 @@
 n0 is dims[0], b0 buffers[0], i0 the index of the first loop, v0 the first instruction's value; a prologue's
 values are p0, p1 ...
 A concat's pieces are `piece [n0,3]`, the sizes of its loops, then its body.
-A flag that is off and a number that is 0 by default are left out.
+A flag that is off and a number that is 0 or -1, all by default, are left out.
 An index is `scale * base + offset`, base a loop or a value (0: neither).
 
 A spec whose sizes have no numbers yet has expressions in their places, an offset's in parentheses:
@@ -68,8 +68,8 @@ def format_spec(spec: KernelSpec[Any], sizes: SizeText = NUMBERED) -> str:
 
 
 def _may_be_left_out(row: Field[Any]) -> bool:
-    """Whether a field is a flag or a number that is off or 0 by default."""
-    return row.default in (False, 0)
+    """Whether a field is a flag that is off, or a number that is 0 or -1, by default."""
+    return row.default in (False, 0, -1)
 
 
 def _format_body(body: Body, letter: str, sizes: SizeText) -> list[str]:

@@ -14,14 +14,17 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from ..vm.errors import ArtifactError
 from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
+from ..vm.schema import Exactly, MapOf, Object, Text, decode
 from .families.matmul.tile_choice import TileChoice
 from .object.cache import report_unusable
 from .spec import KernelSpec, SpecText, spec_hash
 
 FILE = "tuning.json"
 FORMAT = "shapevm-tuning-1"
+SCHEDULES = Object({"format": Exactly((FORMAT,)), "schedules": MapOf(Text(256))})
 
 
 def schedules_of(spec: KernelSpec | SpecText, dims: KernelKey, target: str) -> tuple[str, ...]:
@@ -47,14 +50,14 @@ def preferred_schedule(
 
 @functools.cache
 def cpu_name() -> str:
-    """Return what tells this CPU from others for which another schedule may be the fastest."""
+    """Return a key of this CPU that distinguishes it from others with different fastest schedules."""
     features = sorted(name for name, has in llvm.get_host_cpu_features().items() if has)
     return f"{llvm.get_host_cpu_name()} {' '.join(features)}"
 
 
 @functools.cache
 def machine_name() -> str:
-    """Return what tells this machine from others with such a CPU: its model's name, and its caches."""
+    """Return a key of this machine among those with such a CPU: its model's name, and its caches."""
     lines = _text(Path("/proc/cpuinfo")).splitlines()
     model = next((line for line in lines if line.startswith("model name")), "")
     caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
@@ -70,7 +73,7 @@ def _text(path: Path) -> str:
 
 class TuningDatabase:
     """Schedules by spec, sizes, target and CPU, in a JSON file that is replaced as a whole. A file that is
-    missing, broken or of another format is empty; one that cannot be written is left as it is."""
+    missing, broken or of another format counts as empty; one that cannot be written is unchanged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,10 +113,8 @@ class TuningDatabase:
             status = self.path.stat()
             stamp = status.st_mtime_ns, status.st_ino
             if stamp != self._stamp:
-                data = json.loads(read_regular(self.path))
-                is_ours = isinstance(data, dict) and data.get("format") == FORMAT
-                self._found = dict(data["schedules"]) if is_ours else {}
+                self._found = decode(read_regular(self.path), SCHEDULES, str(self.path))["schedules"]
                 self._stamp = stamp
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ArtifactError):
             self._found, self._stamp = {}, None
         return self._found

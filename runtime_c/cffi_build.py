@@ -30,9 +30,23 @@ typedef struct svm_frame {
  * svm_call returns. Either way outputs are released. */
 int32_t svm_frame_call(svm_frame *frame);
 
+/* Set this thread's floating-point mode to that of kernels; what it was is for svm_leave_float_mode. */
+typedef struct svm_float_mode { uint64_t control; uint16_t x87; } svm_float_mode;
+void svm_enter_float_mode(svm_float_mode *before);
+void svm_leave_float_mode(const svm_float_mode *before);
+
 /* The poll of a call's options: not 0 when a signal's handler raised an exception. Only Python's main thread
  * runs these. */
 int32_t svm_poll_signals(void *context);
+
+/* Whether the process was forked since is_forked was last 0; svm_watch_forks is called once. */
+extern int32_t svm_is_forked;
+void svm_watch_forks(void);
+
+/* Let the process end with the process `program`, or when the other end of the socket `link` is closed. Its
+ * main thread then gets normal priority: a thread of the lowest one may get no time to end in. 0, or -1 where
+ * there is no thread to be had. */
+int32_t svm_end_with(int32_t program, int32_t link);
 """
 
 CALLBACKS = """
@@ -49,17 +63,59 @@ extern "Python" int32_t svm_py_dps(void *context, const svm_value *args, int32_t
 
 SOURCE = (
     r"""
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/float_mode.h"
 #include "svm.h"
 """
     + FRAME
     + r"""
+enum { FORKED = -2 };
 int32_t svm_py_poll(void *context);
 
 int32_t svm_poll_signals(void *context) {
   return syscall(SYS_gettid) == getpid() ? svm_py_poll(context) : 0;
+}
+
+void svm_enter_float_mode(svm_float_mode *before) {
+  float_mode found = float_mode_set();
+  *before = (svm_float_mode){found.control, found.x87};
+}
+
+void svm_leave_float_mode(const svm_float_mode *before) {
+  float_mode_restore((float_mode){before->control, before->x87});
+}
+
+int32_t svm_is_forked;
+
+static void note_fork(void) { svm_is_forked = 1; }
+
+void svm_watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
+
+static struct pollfd followed[2]; /* the program, the other end of the link */
+
+static void *follow(void *unused) {
+  struct sched_param normal = {0};
+  (void)unused;
+  while (poll(followed, 2, -1) < 0 && errno == EINTR) continue;
+  sched_setscheduler(getpid(), SCHED_OTHER, &normal);
+  kill(getpid(), SIGKILL);
+  return NULL;
+}
+
+int32_t svm_end_with(int32_t program, int32_t link) {
+  pthread_t thread;
+  int end = (int)syscall(SYS_pidfd_open, program, 0);
+  if (getppid() != program) kill(getpid(), SIGKILL);
+  followed[0] = (struct pollfd){.fd = end, .events = POLLIN}; /* one of -1 is passed over */
+  followed[1] = (struct pollfd){.fd = link, .events = POLLRDHUP};
+  return pthread_create(&thread, NULL, follow, NULL) ? -1 : 0;
 }
 
 static int is_like(const svm_tensor *a, const svm_tensor *b) {
@@ -75,6 +131,7 @@ static void *frame_allocate(void *context, int32_t leaf, const svm_tensor *like,
 }
 
 int32_t svm_frame_call(svm_frame *frame) {
+  if (svm_is_forked) return FORKED;
   for (int32_t i = 0; i < frame->n_inputs; i++) {
     if (frame->input_align[i] == 0) continue;
     if (frame->input_data[i] % frame->input_align[i] != 0) return -1;

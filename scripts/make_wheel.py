@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GLIBC = (2, 28)
+PYTHONS = ("cp311", "cp314t")
 CPUS = {"x86_64": "x86_64", "aarch64": "generic"}
 
 
@@ -87,7 +88,7 @@ def check(wheel: Path, machine: str) -> None:
 def check_configuration() -> None:
     """Exit with an error where cibuildwheel, by its table in pyproject.toml, would not build these wheels."""
     said = run(sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--print-build-identifiers", ROOT)
-    if set(said.split()) != {f"cp311-manylinux_{machine}" for machine in CPUS}:
+    if set(said.split()) != {f"{python}-manylinux_{machine}" for python in PYTHONS for machine in CPUS}:
         sys.exit(f"cibuildwheel would build:\n{said}")
 
 

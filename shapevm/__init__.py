@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, Any
 from .settings import settings
 
 if TYPE_CHECKING:
-    from .accelerated import accelerate
+    from .build.options import Options
+    from .calls.value_info import ValueInfo
     from .compiler.frontends.importer import converter
     from .compiler.ir.errors import ArchiveError, UnsupportedOp
-    from .executable import Executable
-    from .metrics import PrometheusCollector
-    from .options import Options
-    from .profiles import record
+    from .program.executable import Executable
+    from .program.statistics import Stats
+    from .pytorch.accelerated import accelerate
+    from .reports.metrics import PrometheusCollector
     from .runner import runner_path, sdk
-    from .statistics import Stats
-    from .value_info import ValueInfo
+    from .specialise.profiles import record
+    from .text import CrossEncoder, SentenceEncoder
+    from .vm.cancel import CancelFlag
+    from .vm.codes import Strategy
     from .vm.errors import (
         ArgumentError,
         ArtifactError,
@@ -43,20 +46,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Public names that are imported when first used, and where they live.
+#: Public names that are imported on first use, and their modules.
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
-    "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".options",
-    "PrometheusCollector": ".metrics", "ArchiveError": ".compiler.ir.errors",
-    "Error": ".vm.errors", "Executable": ".executable", "ShapeError": ".vm.errors", "Stats": ".statistics",
-    "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.host", "record": ".profiles",
-    "accelerate": ".accelerated", "runner_path": ".runner", "sdk": ".runner", "ValueInfo": ".value_info",
-    "set_threads": ".vm.host", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
+    "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".build.options",
+    "PrometheusCollector": ".reports.metrics", "ArchiveError": ".compiler.ir.errors",
+    "Error": ".vm.errors", "Executable": ".program.executable", "ShapeError": ".vm.errors",
+    "Stats": ".program.statistics", "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.host",
+    "record": ".specialise.profiles", "accelerate": ".pytorch.accelerated", "runner_path": ".runner",
+    "sdk": ".runner", "ValueInfo": ".calls.value_info", "set_threads": ".vm.host",
+    "CancelFlag": ".vm.cancel", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
+    "SentenceEncoder": ".text", "CrossEncoder": ".text",
 }  # fmt: skip
 
 __all__ = [
-    "ArchiveError", "ArgumentError", "ArtifactError", "DeadlineExceeded", "DtypeError", "Error", "Executable",
-    "LimitExceeded", "Options", "PrometheusCollector", "ShapeError", "Stats",
+    "ArchiveError", "ArgumentError", "ArtifactError", "CancelFlag", "CrossEncoder", "DeadlineExceeded",
+    "DtypeError", "Error", "Executable", "LimitExceeded", "Options", "PrometheusCollector", "SentenceEncoder",
+    "ShapeError", "Stats",
     "UnsupportedOp", "ValueInfo", "accelerate", "compile", "converter", "extern", "get_threads",
     "load", "record", "runner_path", "sdk", "set_threads", "settings",
 ]  # fmt: skip
@@ -73,6 +79,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*__all__, "__version__", "errors"])
+
+
 def compile(
     model: Any,
     args: Sequence[Any] = (),
@@ -81,80 +92,59 @@ def compile(
     dynamic_shapes: Any = None,
     inputs: Any = None,
     optional_examples: Mapping[str, Any] | None = None,
-    strategy: str | None = None,
+    strategy: Strategy | None = None,
     options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
-    """Compile a PyTorch program for every shape that its contract allows.
+    """Compile a PyTorch program, or an ONNX model, for every shape that its contract allows.
 
     Args:
         model: An nn.Module (exported with the example inputs `args`, `kwargs` and `dynamic_shapes`), a
             torch.export.ExportedProgram, the path of a .pt2 file, a torch.fx.GraphModule, a TorchScript
-            module, function or .pt file with example inputs, or an .svmir file, a graph as text.
+            module, function or .pt file with example inputs, an ONNX model (its path, its bytes or a
+            ModelProto), or an .svmir file, a graph as text.
         args: Example inputs by position.
         kwargs: Example inputs by name.
-        dynamic_shapes: Which sizes vary, as torch.export.export takes it. Of a TorchScript program every
-            axis may be of any size where this is None.
-        inputs: Names of the inputs, perhaps with shapes and dtypes, which stand in for `args` and
-            `dynamic_shapes`; see `shapevm.inputs`.
-        optional_examples: Of arguments of a TorchScript program that are None in the example, by name. Each
-            call tells then whether they are None.
+        dynamic_shapes: Which sizes vary, in the form that torch.export.export takes. If None, every axis of a
+            TorchScript program may have any size.
+        inputs: Names of the inputs, optionally with shapes and dtypes, which replace `args` and
+            `dynamic_shapes`; see `shapevm.build.inputs`.
+        optional_examples: Example values, by name, for TorchScript arguments that are None in `args`. Calls
+            may then pass None or a value.
         strategy: "auto" (generic kernels at once, exact ones in the background), "jit" (exact before the
-            first run), "bucket" (what was compiled ahead, nothing more) or "generic"; None: the setting. All
+            first run), "bucket" (only what was compiled ahead) or "generic"; None: the setting. All
             give the same bits.
-        options: What can be asked for besides: kernels compiled ahead for sizes and ranges, the target, the
-            weights' dtype, what becomes of operators that cannot be compiled, who draws random numbers.
-        progress: Called on the way as `progress(stage, done, total)`.
+        options: Further options: kernels compiled ahead for sizes and ranges, the target, the weights' dtype,
+            the fallback for operators that cannot be compiled, the source of random numbers.
+        progress: Progress callback, called as `progress(stage, done, total)`.
 
     Returns:
         The compiled program, to be called as the model is.
 
     Raises:
-        UnsupportedOp: Operators can be neither compiled nor called (all are named), or torch.export cannot
-            trace the model.
-        ShapeError: Sizes are not as free as `dynamic_shapes` says, or the model does something else at size
-            0 or 1 where a `Dim` allows these (a log record says what range works).
+        UnsupportedOp: Some operators can be neither compiled nor called (the message names all of them), or
+            torch.export cannot trace the model.
+        ShapeError: The model restricts sizes more than `dynamic_shapes` does, or behaves differently at size
+            0 or 1 where a `Dim` allows these (a log record gives the range that works).
         ArchiveError: A .pt file is damaged.
-        ArgumentError: A model, inputs, a strategy or options that cannot be.
+        ArgumentError: The model, an input, the strategy or an option is invalid.
     """
-    from .collector import paused
+    from .build.compile import Given, compile_model
 
-    with paused():
-        from .compiler_packages import check_compiler
-        from .kernel_store import open_store
-
-        check_compiler()
-        from .argument_check import check_callable
-        from .build import build, open_source, silent, small_sizes_check  # a process beside these slows them
-        from .early_file import early_file
-        from .early_processes import started_early
-        from .limits import check_strategy
-        from .opening import executable_of
-        from .options import check_options
-
-        strategy, options = check_strategy(strategy), check_options(options)
-        if progress is not None:
-            check_callable("progress", progress, "the stage, the steps done and all steps")
-        stores, notify = list(map(open_store, options.targets)), progress or silent
-        is_portable = options.target is not None  # else what other machines need is compiled by `save`
-        with early_file(model, options.weights) as file:
-            with started_early(stores[0], model):
-                source = open_source(model, args, kwargs, dynamic_shapes, inputs, notify, optional_examples)
-                program = build(source, stores, options, notify, is_portable)
-            check = small_sizes_check(source, options, notify)
-            return executable_of(program, strategy, stores, check, is_portable, file)
+    given = Given(model, args, kwargs, dynamic_shapes, inputs, optional_examples)
+    return compile_model(given, strategy, options, progress)
 
 
 def load(
-    path: str | os.PathLike[str] | bytes | bytearray | memoryview, *, strategy: str | None = None,
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview, *, strategy: Strategy | None = None,
     fuel: int | None = None, memory: int | None = None, timeout: float | None = None,
     call_depth: int | None = None, nesting: int | None = None, verify: str | None = None,
     copy: bool | None = None, digest: str | None = None,
     trust: str | os.PathLike[str] | bytes | None = None, native_code: bool | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Executable:  # fmt: skip
-    """Load an artifact that `Executable.save` wrote. Neither torch nor llvmlite need be installed; without
-    llvmlite no new exact kernels are compiled, with it an artifact for another kind of CPU is compiled anew.
+    """Load an artifact that `Executable.save` wrote. Neither torch nor llvmlite need be installed. Without
+    llvmlite no new exact kernels are compiled; with it, an artifact for another kind of CPU is recompiled.
 
     Args:
         path: The artifact's path, its bytes, or a URL of fsspec ("s3://models/model.svm"; needs
@@ -164,35 +154,38 @@ def load(
             no limit.
         memory: Bytes that one call may hold at once. None: the setting `memory_mib`; 0: no limit.
         timeout: Seconds that one call may take. None: the setting `timeout_ms`; 0: no limit.
-        call_depth: How deep the program's functions may call each other. None: the setting of that name; 0:
-            as deep as the runtime can.
-        nesting: The same for lists, tuples and dicts within each other.
+        call_depth: Maximum depth of calls among the program's functions. None: the setting of that name; 0:
+            the runtime's maximum.
+        nesting: The same for nested lists, tuples and dicts.
         verify: When the weights are compared with their hashes: "full" (now), "lazy" (in the background,
             after which a mismatch is logged and fails every call) or "none". None: full up to 64 MiB of
             weights, else lazy. Everything else of the file is always checked.
         copy: True: hold the file's bytes. False: map its weights, which other processes then share; calls
-            fail whose file was changed in place. None: a copy up to 16 MiB, or where there is a digest.
+            fail if the file was changed in place. None: a copy for files up to 16 MiB, or if there is a
+            digest.
         digest: Refuse a file with another SHA-256 (64 hexadecimal digits).
         trust: Refuse a file that the owner of this Ed25519 public key (a PEM file or its bytes) did not sign
             with `shapevm sign`.
         native_code: False: run nothing of the file's machine code, but compile its kernels here from their
-            specs. None: the setting. SECURITY.md says what `verify`, `digest`, `trust` and this promise.
-        plugins: Shared libraries with functions that the program calls (docs/plug-ins.md). They come before
-            functions that `extern` declares, these before PyTorch's operators. A library runs with all
-            rights of the process; an artifact names functions, never libraries.
+            specs. None: the setting. SECURITY.md describes the guarantees of `verify`, `digest`, `trust` and
+            this.
+        plugins: Shared libraries with functions that the program calls (docs/plug-ins.md). They take
+            precedence over functions that `extern` declares, and those over PyTorch's operators. A library
+            runs with all rights of the process; an artifact names functions, never libraries.
 
     Returns:
-        The program. A call of it beyond a limit raises LimitExceeded or DeadlineExceeded.
+        The program. A call that exceeds a limit raises LimitExceeded or DeadlineExceeded.
 
     Raises:
         FileError: The file cannot be read.
-        ArtifactError: It is not sound; VerifyError, where its bytecode is not.
+        ArtifactError: It is invalid; VerifyError if its bytecode is.
         TargetError: It holds no code for this CPU, and there is no compiler.
-        ArgumentError: An argument of another kind, or a strategy, verify, digest or limit that cannot be.
+        ArgumentError: An argument has the wrong type, or `strategy`, `verify`, `digest` or a limit is
+            invalid.
     """
-    from .limits import Limits, check_strategy
-    from .opening import open_executable
-    from .trust import Trust
+    from .program.limits import Limits, check_strategy
+    from .program.opening import open_executable
+    from .program.trust import Trust
 
     limits = Limits(fuel, memory, timeout, call_depth, nesting)
     trusted = Trust(verify, copy, digest, trust, native_code)

@@ -1,8 +1,8 @@
-"""All errors that loading or running a program raises, ArchiveError and UnsupportedOp of `compile`, and those
-of text files.
+"""All errors of loading and running programs, ArchiveError and UnsupportedOp of `compile`, and errors of text
+files.
 
-Each is an `Error` and, where one fits, an exception of Python's: a ShapeError is a ValueError. The message is
-one sentence. docs/artifact.md lists them with the codes that C has for them.
+Each is an `Error` and, where one fits, a built-in exception: a ShapeError is a ValueError. The message is one
+sentence. docs/artifact.md lists them with their codes in C.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .vm.errors import (
     FileError,
     GuardError,
     IndexOutOfRange,
+    InputError,
     IntegerOverflow,
     InternalError,
     KernelError,
@@ -46,10 +47,6 @@ __all__ = [
     "KeyMissing", "KindError", "LimitExceeded", "OutOfMemory", "ShapeError", "TargetError", "TextError",
     "UnsupportedOp", "VerifyError",
 ]  # fmt: skip
-
-
-class InputError(ArgumentError):
-    """An input is missing, has no name, or is none of the program's."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""What an installation has for use without Python: the standalone runner (and the console command that
-becomes it), and the C SDK."""
+"""The parts of an installation for use without Python: the standalone runner (and the console command that
+executes it), and the C SDK."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Sdk(NamedTuple):
 
 
 def sdk() -> Sdk:
-    """Return the folders of the C SDK. Raises FileNotFoundError where the installation lacks it."""
+    """Return the folders of the C SDK. Raises FileNotFoundError if the installation lacks it."""
     root = _installed(Path("sdk"))
     lib = root / "lib"
     return Sdk(root / "include" / "shapevm", lib, lib / "pkgconfig", lib / "cmake" / "svm")
 
 
 def runner_path() -> Path:
-    """Return the path of `shapevm-run`, the C program. Raises FileNotFoundError where the installation lacks
+    """Return the path of `shapevm-run`, the C program. Raises FileNotFoundError if the installation lacks
     it."""
     return _installed(Path("bin", "shapevm-run"))
 
@@ -46,6 +46,6 @@ def _installed(part: Path) -> Path:
 
 
 def main() -> None:
-    """Become the runner."""
+    """Replace this process by the runner."""
     path = runner_path()
     os.execv(path, [str(path), *sys.argv[1:]])

@@ -24,9 +24,9 @@ from shapevm.vm.errors import Error
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 import shapevm
-from shapevm.boundary import agree
-from shapevm.build import needs_examples
-from shapevm.state import RANDOM
+from shapevm.build.boundary import agree
+from shapevm.build.build import needs_examples
+from shapevm.calls.state import RANDOM
 
 #: Names of parameters that mean something in generated code, in graphs, in artifacts or on command lines.
 NAMES = (

@@ -9,6 +9,7 @@ from math import ceil
 import pytest
 from shapevm.vm.machine import Machine
 
+from .fenced import fence_numpy, is_fence_loaded
 from .quick_export import keep_what_torch_recomputes
 
 AGAIN = ("renamed", "auto", "small", "closed")  # the forms of tests/again.py, which imports torch
@@ -20,7 +21,10 @@ def pytest_addoption(parser):
         "--again", choices=(*AGAIN, "all"), help="compile each program once more: see tests/again.py"
     )
     parser.addoption(
-        "--drawn", type=float, default=0.25, help="share of the tests marked `drawn` that are run: 1 in CI"
+        "--drawn", type=float, default=0.25, help="share of the tests marked `drawn` that are run; 1: all"
+    )
+    parser.addoption(
+        "--sample", type=float, default=1.0, help="share of all tests that are run, drawn as well"
     )
     parser.addoption("--archives", type=int, default=200, help="how many mutated TorchScript files are read")
     parser.addoption("--all-damages", action="store_true", help="flip every bit, cut files at every length")
@@ -30,6 +34,8 @@ def pytest_configure(config):
     """Draw one seed for all processes of a run."""
     given = getattr(config, "workerinput", {}).get("seed", config.option.seed)
     config.option.seed = random.randrange(10**6) if given is None else given
+    if is_fence_loaded():
+        fence_numpy()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -43,8 +49,15 @@ def pytest_report_header(config):
     )
 
 
+def pytest_runtest_logreport(report):
+    """Name a failed test at once, so that the log of a run that is cut off tells what failed."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid}: {report.longreprtext.splitlines()[-1]}", flush=True)
+
+
 def pytest_collection_modifyitems(config, items):
-    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run."""
+    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run; of what
+    is left the share `--sample`."""
     alike = {}
     for item in items:
         if item.get_closest_marker("drawn"):
@@ -53,6 +66,9 @@ def pytest_collection_modifyitems(config, items):
     for name, cases in alike.items():
         n_left_out = len(cases) - ceil(config.option.drawn * len(cases))
         left_out.update(random.Random(f"{config.option.seed} {name}").sample(cases, max(n_left_out, 0)))
+    kept = [item for item in items if item not in left_out]
+    n_left_out = len(kept) - ceil(config.option.sample * len(kept))
+    left_out.update(random.Random(config.option.seed).sample(kept, n_left_out))
     if left_out:
         config.hook.pytest_deselected(items=sorted(left_out, key=items.index))
         items[:] = [item for item in items if item not in left_out]

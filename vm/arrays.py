@@ -1,21 +1,21 @@
 """Arrays of other libraries: recognising them without importing torch, their addresses, and making new ones.
 
 torch tensors are known by their class's module; numpy arrays are themselves; anything else comes in through
-DLPack. bf16 is torch.bfloat16 there, uint16 in numpy (an array whose dtype is called bfloat16 is read as
-well).
+DLPack. bf16 is torch.bfloat16 in torch, uint16 in numpy (arrays with a dtype named bfloat16 are also read).
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from math import prod
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from .errors import DeviceError, DtypeError, KindError
+from .errors import DeviceError, DtypeError, KindError, OutOfMemory
 from .program import NUMPY_DTYPES
 
 TORCH_DTYPES: Final[dict[str, str]] = {
@@ -24,12 +24,12 @@ TORCH_DTYPES: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-MAX_LISTS: Final = 16  # in each other: a tensor has no more axes
-MAX_OVERLAP_WORK: Final = 10_000  # candidates, when it is asked whether two arrays share memory
+MAX_LISTS: Final = 16  # nested; a tensor has no more axes
+MAX_OVERLAP_WORK: Final = 10_000  # candidates that are tested for whether two arrays share memory
 
 
 class Library(Protocol):
-    """What one array library must do for calls."""
+    """The operations of an array library that calls need."""
 
     def array(self, value: Any, what: str) -> tuple[Any, str]:
         """Return `value` as a contiguous, aligned array in the CPU's memory that the caller keeps alive, and
@@ -63,17 +63,22 @@ class NumpyLibrary:
         """See Library."""
         if not isinstance(value, (np.ndarray, np.generic)):
             value = _from_dlpack(value, what)
+        if type(value) is not np.ndarray and np.ma.is_masked(value):
+            raise KindError(f"{what} is a masked array, and no program knows masks: pass x.filled(value)")
         array = np.asarray(value)
         name = "bf16" if array.dtype.name == "bfloat16" else NUMPY_NAMES.get(array.dtype.newbyteorder("="))
         if name is None:
             raise DtypeError(
                 f"{what} is {array.dtype}; no program takes that: use one of {', '.join(NUMPY_DTYPES)}"
             )
-        return np.require(array, array.dtype.newbyteorder("<"), ("C", "A")), name
+        little = array.dtype.newbyteorder("<")
+        copy = f"a copy of {what}"
+        return _allocated(lambda: np.require(array, little, ("C", "A")), copy, array.nbytes), name
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
         """See Library."""
-        return np.empty(shape, NUMPY_DTYPES[dtype])
+        n_bytes = prod(shape) * NUMPY_DTYPES[dtype].itemsize
+        return _allocated(lambda: np.empty(shape, NUMPY_DTYPES[dtype]), "a result", n_bytes)
 
     def address(self, array: np.ndarray[Any, Any]) -> int:
         """See Library."""
@@ -88,7 +93,20 @@ class NumpyLibrary:
         return array
 
 
-#: numpy dtype -> dtype. uint16 is what bf16 travels as.
+def _allocated(make: Callable[[], Any], what: str, n_bytes: int) -> Any:
+    """Return what `make` returns, which may allocate. Raises OutOfMemory if numpy or torch cannot
+    allocate."""
+    try:
+        return make()
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise OutOfMemory(
+            f"memory: there is none for {what} of {n_bytes} bytes; use smaller inputs"
+        ) from None
+
+
+#: numpy dtype -> dtype. bf16 is represented as uint16.
 NUMPY_NAMES: Final[dict[np.dtype[Any], str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 NUMPY: Final = NumpyLibrary()
 
@@ -110,15 +128,15 @@ def _from_dlpack(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def as_array(value: Any, dtype: str, what: str) -> Any:
-    """Return nested lists of numbers, and objects with `__array__`, as arrays of numpy's; anything else as it
-    is. Numbers become the `dtype` that the program takes; ints may become floats.
+    """Return nested lists of numbers, and objects with `__array__`, as numpy arrays; anything else unchanged.
+    Numbers are converted to the program's `dtype`; ints may become floats.
 
     Raises KindError for lists of different lengths, DtypeError for numbers that `dtype` cannot hold.
     """
     if is_array(value):
         return value
     if not _is_numbers(value):
-        return np.asarray(value) if hasattr(value, "__array__") else value
+        return _converted(value, what) if hasattr(value, "__array__") else value
     try:
         array = np.array(value)
     except ValueError:
@@ -130,6 +148,18 @@ def as_array(value: Any, dtype: str, what: str) -> Any:
         held = f"{what} is a list of {array.dtype} that {dtype} cannot hold"
         raise DtypeError(f"{held}; pass an array of {dtype}")
     return made
+
+
+def _converted(value: Any, what: str) -> np.ndarray[Any, Any]:
+    """Convert an object of another library by its `__array__`; subclasses such as masked arrays are kept.
+    Raises KindError."""
+    try:
+        return np.asanyarray(value)
+    except Exception as error:  # whatever the object raises
+        reason = f"{type(error).__name__}: {error}"
+        raise KindError(
+            f"{what} is a {type(value).__name__} that makes no array of itself ({reason})"
+        ) from error
 
 
 def _is_numbers(value: Any, depth: int = 0) -> bool:
@@ -162,7 +192,8 @@ class TorchLibrary:
             raise KindError(f"{what} is a FakeTensor, which has no memory; pass a real tensor")
         plain = value.detach() if value.requires_grad else value
         if not value.is_contiguous() or value.is_neg():
-            plain = plain.resolve_neg().contiguous()
+            copied = plain
+            plain = _allocated(lambda: copied.resolve_neg().contiguous(), f"a copy of {what}", copied.nbytes)
         try:
             misaligned = plain.data_ptr() % value.element_size() != 0
         except RuntimeError as error:
@@ -171,7 +202,9 @@ class TorchLibrary:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """See Library."""
-        return self._torch.empty(shape, dtype=self._dtypes[dtype], device="cpu")
+        wanted = self._dtypes[dtype]
+        make = lambda: self._torch.empty(shape, dtype=wanted, device="cpu")  # noqa: E731
+        return _allocated(make, "a result", prod(shape) * wanted.itemsize)
 
     def address(self, array: Any) -> int:
         """See Library."""
@@ -197,10 +230,14 @@ def torch_library() -> TorchLibrary:
     return TorchLibrary(sys.modules["torch"])
 
 
+def has_torch() -> bool:
+    """Return whether torch is completely imported, and not blocked by a program (None)."""
+    return hasattr(sys.modules.get("torch"), "compile")
+
+
 def is_torch(value: Any) -> bool:
     """Return whether `value` is a torch tensor (or of a subclass of it)."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def is_array(value: Any) -> bool:
@@ -215,10 +252,10 @@ def is_writable(array: Any) -> bool:
 
 
 def sharing_pairs(arrays: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the positions, the lower first, of each two of `arrays` of which some element of one lies where
-    one of the other does; what is no array in memory shares none. Where that is hard to tell, those whose
-    memory may overlap. Only arrays whose address ranges overlap are compared: n arrays apart from each
-    other take O(n log n) steps."""
+    """Yield the positions, the lower first, of each pair of `arrays` that share memory of some element;
+    values that are not arrays in memory share none. If the exact test is too expensive, pairs that may
+    overlap count. Only arrays whose address ranges overlap are compared: n disjoint arrays take O(n log n)
+    steps."""
     spans = sorted((*bounds, i) for i, x in enumerate(arrays) if (bounds := _bounds(x)) is not None)
     for i, (_, end, position) in enumerate(spans):
         for start, _, other in itertools.islice(spans, i + 1, None):
@@ -229,12 +266,12 @@ def sharing_pairs(arrays: Sequence[Any]) -> Iterator[tuple[int, int]]:
 
 
 def _bounds(x: Any) -> tuple[int, int] | None:
-    """Return the addresses of an array's first byte and of the one behind its last, if it has any."""
+    """Return the addresses of an array's first byte and of the one after its last, if it has any."""
     if not is_array(x):
         return None
     try:
         start, shape, strides, size = _torch_layout(x) if is_torch(x) else _numpy_layout(_bytes_of(x))
-    except (RuntimeError, DeviceError, KindError):  # sparse or fake tensors: binding says what is wrong
+    except (RuntimeError, DeviceError, KindError):  # sparse or fake tensors: binding reports the error
         return None
     if 0 in shape:
         return None
@@ -263,7 +300,7 @@ def _overlap(x: Any, y: Any) -> bool:
 
 
 class _Bytes:
-    """What numpy's array interface tells of memory that is not looked at."""
+    """A numpy array interface for memory that is not read."""
 
     def __init__(self, tensor: Any) -> None:
         size = tensor.element_size()
@@ -278,7 +315,7 @@ class _Bytes:
 
 
 def _bytes_of(array: Any) -> np.ndarray[Any, Any]:
-    """Return an array's memory as an array of numpy's whose elements have no dtype."""
+    """Return an array's memory as a numpy array of untyped elements."""
     if is_torch(array):
         return np.asarray(_Bytes(array)) if array.numel() else np.empty(0)
     return np.asarray(

@@ -1,4 +1,4 @@
-"""Text to programs: reads what the disassembler writes, and what people write by hand (docs/assembly.md).
+"""Text to programs: reads the disassembler's output and handwritten text (docs/assembly.md).
 
     symbol "n" 1 .. 64
     input "x": f32[s0]
@@ -9,8 +9,8 @@
       kernel kernel=k0 dims=(r1) buffers=(r0, r2)
       return values=(r2)
 
-Mnemonics, operands and their kinds are those of the opcode table (vm/isa.py): a new opcode needs nothing
-here. Whatever the text is, the result is a program or an AssemblyError with line and column.
+Mnemonics, operands and their kinds are those of the opcode table (vm/isa.py): a new opcode needs no change
+here. For any text, the result is a program or an AssemblyError with line and column.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .errors import ArtifactError, VerifyError
 from .isa import DTYPES, LIST_KINDS, OPCODES, OPS, STRING_FUNCTIONS, TAGS, Op, Operand
 from .layout import INT_MIN, LIMITS
 from .literals import Array
+from .meta import META
 from .objects import parse_object
 from .program import (
     NUMPY_DTYPES,
@@ -78,7 +79,7 @@ class _Contract:
 
     def input(self, line: Line) -> None:
         """Read `"x": f32[2*s0+1, 4]`, `"k": int = s0`, `"eps" of "decode": float`, `"cache": f32[4]
-        written`."""
+        written`, `"x": f32[4] in_rows`."""
         _limit(line, self.inputs, "INPUTS")
         name, function = line.string(), self._function(line)
         line.expect(":")
@@ -90,8 +91,8 @@ class _Contract:
         dtype = _dtype(line)
         line.expect("[")
         axes = tuple(line.items("]", lambda: self._axis(line), "RANK"))
-        is_written = line.skip("written")
-        self.inputs.append((function, Input(name, "tensor", dtype, axes, is_written=is_written)))
+        memory = line.skip("written"), line.skip("in_rows")
+        self.inputs.append((function, Input(name, "tensor", dtype, axes, None, *memory)))
 
     def output(self, line: Line) -> None:
         """Read `"y": f32[s0, "floordiv(n,2)"]`, `"pair": tuple`, `"z"`."""
@@ -171,7 +172,7 @@ def _next(line: Line, letter: str, rows: list[Any]) -> None:
 
 
 class _Constants:
-    """Reads constants; `arrays` are those that the text names by their hash."""
+    """Reads constants; `arrays`: those that the text names by hash."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self.arrays, self.rows = arrays, list[Constant]()
@@ -216,10 +217,10 @@ class _Constants:
         array = self.arrays[name]
         if (array.dtype, array.shape) != (holder, shape):
             raise line.fail(f"array {name} is {array.dtype}{list(array.shape)}")
-        return array.copy()  # memory of its own: the artifact stores it again
+        return array.copy()  # its own memory: the artifact stores it again
 
     def _again(self, line: Line, dtype: str, shape: tuple[int, ...]) -> Array:
-        """Take c0: the data of a constant before, which the artifact stores once."""
+        """Take c0: the data of an earlier constant, which the artifact stores once."""
         index = line.indexed("c")
         if index >= len(self.rows) or self.rows[index].dtype is None:
             raise line.fail(f"c{index} is no tensor that is declared before")
@@ -311,7 +312,7 @@ class _Functions:
     def __init__(self, indices: Mapping[str, int]) -> None:
         self.builder, self.indices = ProgramBuilder(), indices
         self.function: FunctionBuilder | None = None
-        self.registers: list[int | None] = []  # that the functions say they have
+        self.registers: list[int | None] = []  # the numbers of registers that functions declare
         self.labels: dict[str, Label] = {}
         self.uses: dict[str, tuple[Line, int]] = {}  # first uses of labels: line, token
         self.places: dict[tuple[int, int], Line] = {}  # (function, pc) -> line
@@ -341,7 +342,7 @@ class _Functions:
         return line.one_of(("params", "results", "registers"), "the count"), count
 
     def end(self) -> None:
-        """End the function before. Raises AssemblyError for a label that is jumped to and never placed."""
+        """End the previous function. Raises AssemblyError for a label that is used but never placed."""
         for name, label in self.labels.items():
             if label.pc is None:
                 line, at = self.uses[name]
@@ -405,7 +406,7 @@ class _Functions:
             case "n":
                 return line.string()
             case "f":
-                return self.indices.get(line.string(), U32[1])  # the verifier names what does not exist
+                return self.indices.get(line.string(), U32[1])  # the verifier reports unknown functions
             case "L":
                 name = line.take("name")
                 self.uses.setdefault(name, (line, line.at - 1))
@@ -452,7 +453,7 @@ class _Assembler:
 
     def set_meta(self, line: Line) -> None:
         """Read a JSON object."""
-        self.meta = line.object()
+        self.meta = line.object(META)
 
     def statement(self, line: Line) -> None:
         """Read one line."""
@@ -484,12 +485,12 @@ def _function_names(lines: list[Line]) -> Iterator[str]:
             try:
                 yield str(json.loads(line.peek(1)))
             except json.JSONDecodeError:
-                continue  # `begin` says so
+                continue  # `begin` reports it
 
 
 def assemble(text: str, arrays: Mapping[str, Array] | None = None, verified: bool = True) -> Program:
-    """Return the program of `text`. `arrays`: those that it names by their hash. `verified` False leaves out
-    the verifier and the contract's check (for tests of verifiers).
+    """Return the program of `text`. `arrays`: those that it names by their hash. `verified` False skips the
+    verifier and the contract's check (for tests of verifiers).
 
     Raises AssemblyError, naming line and column; VerifyError or ArtifactError for a program that breaks a
     rule.

@@ -1,5 +1,5 @@
-"""Building programs piece by piece: constants, strings and kernels are shared, labels resolved. No checks:
-see verify.
+"""Building programs piece by piece: constants, strings and kernels are shared, labels resolved. Nothing is
+checked: see verify.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from .program import Constant, EntryPoint, Function, Kernel, Program, Symbol
 
 
 class Label:
-    """A place in a function that jumps name before it is known."""
+    """A position in a function that jumps may name before it is known."""
 
     def __init__(self) -> None:
         self.pc: int | None = None
 
 
 class FunctionBuilder:
-    """Writes one function; `program` takes its strings, constants and kernels.
+    """Writes one function; its strings, constants and kernels are added to `program`.
 
     >>> f.op("add", d=f.register(), a=0, b=1)
     """
@@ -44,7 +44,7 @@ class FunctionBuilder:
         return self.n_registers - 1
 
     def line(self, source: str) -> None:
-        """Say where the instructions from here on come from ("" for unknown)."""
+        """Set the source line of the following instructions ("" if unknown)."""
         pc = len(self._code)
         if self._lines and self._lines[-1][0] == pc:
             self._lines.pop()
@@ -63,7 +63,7 @@ class FunctionBuilder:
         """Append an instruction, operands by name.
 
         Registers, constants and kernels are numbers, register lists tuples, dtypes, strings and functions of
-        strings str, labels Labels. Raises ValueError for an opcode or operands that the table does not have.
+        strings str, labels Labels. Raises ValueError for an unknown opcode or operand.
         """
         if name not in OPCODES:
             raise ValueError(f"opcode {name!r} is unknown; known are {', '.join(OPCODES)}")
@@ -86,7 +86,7 @@ class FunctionBuilder:
         self._labels += [(start + at, label) for at, label in labels]
 
     def _number(self, kind: str, name: str) -> int:
-        """Return the number that stands for a str."""
+        """Return the number that represents a str."""
         if kind == "t":
             return DTYPES[name][0]
         return list(STRING_FUNCTIONS).index(name) if kind == "x" else self.program.string(name)
@@ -118,7 +118,7 @@ class ProgramBuilder:
         return self._strings.setdefault(text, len(self._strings))
 
     def constant(self, constant: Constant) -> int:
-        """Return the index of a constant; equal scalars share one, tensors are kept as they come."""
+        """Return the index of a constant; equal scalars share one, tensors are not merged."""
         if constant.tag == "tensor":
             self._constants.append(constant)
             return len(self._constants) - 1
@@ -153,8 +153,8 @@ class ProgramBuilder:
         entry_points: Sequence[EntryPoint] = (EntryPoint(0, (), ()),),
         meta: dict[str, Any] | None = None,
     ) -> Program:
-        """Return the program; main is the first of the entry points. Raises ValueError as
-        `FunctionBuilder.finish` does."""
+        """Return the program; main is the first of the entry points. Raises ValueError like
+        `FunctionBuilder.finish`."""
         main, *others = entry_points
         functions = tuple(function.finish() for function in self._functions)
         return Program(

@@ -1,4 +1,4 @@
-"""Hashes of the sections that are too large for SHA-256: XXH3-128 of every 1 MiB, as the C runtime has it."""
+"""Hashes of the sections that are too large for SHA-256: XXH3-128 of every 1 MiB, as in the C runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def hash_rows(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         rest = memoryview(piece)
         while len(rest):
             n = min(len(rest), CHUNK - filled)
-            if n == CHUNK:  # a whole one is hashed where it lies
+            if n == CHUNK:  # a whole chunk is hashed in place
                 yield _hash_row(rest[:n])
                 rest = rest[n:]
                 continue

@@ -9,16 +9,17 @@ the artifact's bytes are in vm/layout.py.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, get_args
 
 #: table -> name -> (code, meaning). Codes are part of the C API, those of `guard` of the format: append only.
 CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
-    # When exact code is compiled; all give the same bits. auto and jit also run a bucket's code where exact code is missing.
+    # When exact code is compiled; all give the same bits. auto and jit also run a bucket's code if exact code
+    # is missing.
     "strategy": {
-        "auto": (0, "generic kernels at once, exact ones in the background"),
-        "jit": (1, "exact before the first run"),
-        "bucket": (3, "those of the artifact, nothing is compiled"),
-        "generic": (2, "generic ones only"),
+        "auto": (0, "generic kernels at once, exact kernels in the background"),
+        "jit": (1, "exact kernels, compiled before their first run"),
+        "bucket": (3, "kernels of the artifact; nothing is compiled"),
+        "generic": (2, "generic kernels only"),
     },
     # When the weights' hashes are checked; all else of an artifact is always checked.
     "verify": {
@@ -27,25 +28,27 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "lazy": (2, "by a thread of the lowest priority; a mismatch fails every call from then on"),
         "none": (3, "never"),
     },
-    # Whether a file is copied into memory; weights that are not are mapped, and calls fail whose file was changed.
+    # Whether a file is copied into memory; otherwise weights are mapped, and calls fail if the file was
+    # changed.
     "copy": {
-        "auto": (0, "up to COPY_BYTES, or where a digest is asked for"),
+        "auto": (0, "up to COPY_BYTES, or if a digest is required"),
         "always": (1, "yes"),
         "never": (2, "no"),
     },
-    # Whether weights lie on huge pages (transparent ones, of 2 MiB on most machines), for fewer misses in the TLB.
+    # Whether weights are on huge pages (transparent ones, of 2 MiB on most machines), for fewer TLB misses.
     "huge_pages": {
-        "auto": (0, "where they are copied anyway, and where the file system has them for mapped files"),
-        "always": (1, "yes: a file is copied into memory for it, which processes then do not share"),
-        "never": (2, "no"),
+        "auto": (0, "for copies, and for mapped files if the file system supports it"),
+        "always": (1, "files are copied into memory for it, which processes then do not share"),
+        "never": (2, "never"),
     },
-    # Whether kernels that follow each other run in bands of an image's lines, of which a cache holds what one gives the next.
+    # Whether consecutive kernels run in bands of an image's lines, so that intermediate results stay in a
+    # cache.
     "bands": {
-        "auto": (0, "where first calls at a shape take less time so"),
-        "always": (1, "wherever it can be done"),
-        "never": (2, "no"),
+        "auto": (0, "if that is faster in the first calls at a shape"),
+        "always": (1, "wherever possible"),
+        "never": (2, "never"),
     },
-    # What a call site has met.
+    # The sizes that a call site has met.
     "site": {
         "uninitialised": (0, "no launch"),
         "monomorphic": (1, "one tuple of sizes"),
@@ -59,16 +62,16 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "exact": (2, "for these sizes"),
         "bucket": (3, "for a range of sizes"),
     },
-    # How far the compilation of an entry's exact code is.
+    # The state of the compilation of an entry's exact code.
     "entry": {
         "idle": (0, "nobody has asked"),
         "queued": (1, "it waits"),
-        "compiling": (2, "somebody is at it"),
+        "compiling": (2, "in progress"),
         "compiled": (3, "it is there"),
         "failed": (4, "it could not be compiled"),
         "declined": (5, "it does not pay"),
     },
-    # `guard` of a code object: the sizes that it is for.
+    # `guard` of a code object: the sizes that it serves.
     "guard": {
         "generic": (0, "any"),
         "exact": (1, "given ones"),
@@ -76,6 +79,9 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
     },
 }  # fmt: skip
 
+#: The names of `CODES["strategy"]`.
+Strategy = Literal["auto", "jit", "bucket", "generic"]
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 #: Strategies under which missing exact code is compiled.
 COMPILING: Final = ("auto", "jit")
 
@@ -87,7 +93,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "STRING_BYTES": (1 << 28, "bytes of a string that a program makes"),
 }
 
-#: Defaults of `svm_options` and `svm_limit_depth`, and what the former's `auto`s mean.
+#: Defaults of `svm_options` and `svm_limit_depth`, and the meaning of the former's `auto`s.
 DEFAULTS: Final[dict[str, tuple[int, str]]] = {
     "HOT_CALLS": (2, "under auto: runs of an entry before it is considered for exact code"),
     "CODE_BYTES": (64 << 20, "of exact code kept mapped"),

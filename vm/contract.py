@@ -1,4 +1,4 @@
-"""The contract: checking a call's inputs and binding the symbols, with the sentences of docs/artifact.md."""
+"""The contract: checking a call's inputs and binding the symbols, with the messages of docs/artifact.md."""
 
 from __future__ import annotations
 

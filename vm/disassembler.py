@@ -1,7 +1,7 @@
 """Programs as text, which the assembler reads back.
 
-Every line is a declaration or an instruction with its operands by name; after `;` stands a comment: what the
-instruction does, in the table's notation with the operands filled in. docs/assembly.md has the grammar.
+Every line is a declaration or an instruction with its operands by name; the comment after `;` is the
+instruction's effect, in the table's notation with the operands filled in. docs/assembly.md has the grammar.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .errors import ArtifactError
 from .instruction import Instruction, decode_all
 from .isa import LIST_KINDS, STRING_FUNCTIONS
-from .literals import MAX_INLINE, Array, array_hash, elements, is_exact, quote
+from .literals import MAX_INLINE, Array, array_hash, elements, is_exact, printable, quote
 from .objects import serialise_object
 from .program import (
     DTYPE_NAMES,
@@ -33,7 +34,8 @@ from .program import (
 from .writer import memory_key, string_order
 
 COMMENT_COLUMN = 56
-MAX_BASE64 = 4096  # bytes of a constant that stand in a full text; larger ones lie beside it
+MAX_CHARACTERS = 1 << 28  # of a text: every instruction may name the file's longest string
+MAX_BASE64 = 4096  # bytes of a constant inside a full text; larger ones are stored beside it
 
 
 def buffer_text(buffer: Buffer) -> str:
@@ -53,17 +55,17 @@ def symbol_text(s: Symbol) -> str:
 
 
 def input_text(i: Input, function: str = "") -> str:
-    """Return the declaration of an input; axes name symbols by index: `2*s0+1`. `function`: of which other
-    entry point than main it is one."""
+    """Return the declaration of an input; axes name symbols by index: `2*s0+1`. `function`: the entry point,
+    if it is not main."""
     begin = f"input {_owned(i.name, function)}"
     if i.kind != "tensor":
         return f"{begin}: {i.kind}" + (f" = s{i.symbol}" if i.symbol is not None else "")
-    end = " written" if i.is_written else ""
+    end = " written" * i.is_written + " in_rows" * i.in_rows
     return f"{begin}: {i.dtype}[{', '.join(map(_axis_text, i.axes))}]{end}"
 
 
 def output_text(o: Output, function: str = "") -> str:
-    """Return the declaration of an output: of an input's form; a size in quotes is told by text alone."""
+    """Return the declaration of an output: like an input's; a size in quotes is text only."""
     begin = f"output {_owned(o.name, function)}"
     if o.kind != "tensor":
         return begin + (f": {o.kind}" if o.kind else "")
@@ -120,8 +122,8 @@ def _constants(constants: tuple[Constant, ...], full: bool) -> Iterator[str]:
 
 
 def _spec(k: Kernel) -> str:
-    """Return a spec as it is where it reads as JSON up to the line's end, else as a string."""
-    is_plain = k.spec.startswith("{") and "\n" not in k.spec and k.spec == k.spec.rstrip()
+    """Return a spec unquoted if it parses as JSON up to the line's end, else as a string."""
+    is_plain = k.spec.startswith("{") and k.spec.isprintable() and k.spec == k.spec.rstrip()
     return k.spec if is_plain else quote(k.spec)
 
 
@@ -135,14 +137,14 @@ def _kernel(index: int, k: Kernel, full: bool, specs: bool) -> Iterator[str]:
             yield f"object k{index} {_base64(serialise_object(o))}"
         else:
             dims = "generic" if o.key is None else f"dims [{format_key(o.key).replace(',', ', ')}]"
-            yield f"  ; object {o.target} {dims} {o.schedule}, {len(o.code.data)} bytes"
+            yield f"  ; object {o.target} {dims} {printable(o.schedule)}, {len(o.code.data)} bytes"
 
 
 # Code -----------------------------------------------------------------------------------------------
 
 
 class _Names:
-    """How operands are written in one program."""
+    """The text form of operands in one program."""
 
     def __init__(self, program: Program, function: Function) -> None:
         self.program = program
@@ -193,7 +195,7 @@ class _Names:
 
 
 def function_text(program: Program, function: Function) -> Iterator[str]:
-    """Yield the lines of a function. Raises VerifyError or IndexError for code that is not sound."""
+    """Yield the lines of a function. Raises VerifyError or IndexError for invalid code."""
     names = _Names(program, function)
     counts = f"{function.n_params} params, {function.n_results} results, {function.n_registers} registers"
     yield f"function {quote(function.name)} ({counts})"
@@ -207,8 +209,8 @@ def function_text(program: Program, function: Function) -> Iterator[str]:
 
 
 def _strings(program: Program) -> list[str]:
-    """Return the strings that a text must say besides its other lines, so that the table comes out as it is:
-    none where it begins with the code's strings in their order."""
+    """Return the strings that a text must list so that the string table is reproduced: none if the table
+    starts with the code's strings in their order."""
     table, order = program.strings, string_order(program)
     code = [i for f in program.functions for row in decode_all(f.code) for i in row.of_kind("n")]
     rank = {text: place for place, text in enumerate(order)}
@@ -232,19 +234,35 @@ def disassemble(program: Program, full: bool = False, specs: bool = True) -> str
     hashes, so that it assembles to the same program, whose artifact has the same bytes; not `specs`: kernels
     name their specs by hash, as the text of graphs does.
 
-    Raises VerifyError or IndexError for code that is not sound.
+    Raises VerifyError or IndexError for invalid code, ArtifactError for a text of more than
+    MAX_CHARACTERS.
     """
-    lines = [f"string {quote(text)}" for text in (_strings(program) if full else ())]
-    lines += [symbol_text(s) for s in program.symbols]
+    return bounded_text(_lines(program, full, specs))
+
+
+def bounded_text(lines: Iterable[str]) -> str:
+    """Return lines as one text. Raises ArtifactError for more than MAX_CHARACTERS."""
+    taken, n = [], 0
+    for line in lines:
+        taken.append(line)
+        n += len(line) + 1
+        if n > MAX_CHARACTERS:
+            raise ArtifactError(f"the program's text is longer than {MAX_CHARACTERS:,} characters")
+    return "\n".join(taken) + "\n"
+
+
+def _lines(program: Program, full: bool, specs: bool) -> Iterator[str]:
+    yield from (f"string {quote(text)}" for text in (_strings(program) if full else ()))
+    yield from map(symbol_text, program.symbols)
     for entry in program.entry_points:
         owner = program.functions[entry.function].name if entry.function else ""
-        lines += [input_text(i, owner) for i in entry.inputs]
-        lines += [output_text(o, owner) for o in entry.outputs]
+        yield from (input_text(i, owner) for i in entry.inputs)
+        yield from (output_text(o, owner) for o in entry.outputs)
     if program.meta and full:
-        lines.append(f"meta {json.dumps(dict(program.meta), ensure_ascii=False)}")
-    lines += _constants(program.constants, full)
+        yield f"meta {json.dumps(dict(program.meta))}"
+    yield from _constants(program.constants, full)
     for index, kernel in enumerate(program.kernels):
-        lines += _kernel(index, kernel, full, specs)
+        yield from _kernel(index, kernel, full, specs)
     for function in program.functions:
-        lines += ["", *function_text(program, function)]
-    return "\n".join(lines) + "\n"
+        yield ""
+        yield from function_text(program, function)

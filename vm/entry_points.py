@@ -37,11 +37,12 @@ def _entry_point(program: Any, function: int) -> tuple[str, EntryPoint]:
 
 def _input(program: Any, function: int, index: int) -> Input:
     row = lib.svm_function_input(program, function, index)
-    is_written = bool(lib.svm_function_writes(program, function, index))
+    place = (program, function, index)
+    is_written, in_rows = bool(lib.svm_function_writes(*place)), bool(lib.svm_function_in_rows(*place))
     kind = TAG_NAMES[row.kind]
     if kind != "tensor":
         return Input(text_of(row.name), kind, symbol=None if row.symbol < 0 else row.symbol)
-    return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row), is_written=is_written)
+    return Input(text_of(row.name), kind, DTYPE_NAMES[row.dtype], _axes(row), None, is_written, in_rows)
 
 
 def _output(program: Any, function: int, index: int) -> Output:

@@ -1,5 +1,4 @@
-"""THE table of errors: what can go wrong when loading or running a program, its code in C, its exception in
-Python.
+"""THE table of errors of loading and running a program: code in C, exception in Python.
 
 `vm/isa.py` writes the codes into runtime_c/include/svm_codes.h. Adding an error: one class here, then
 `python -m shapevm.vm.isa`. Codes are part of the C API: append only.
@@ -15,8 +14,8 @@ OK: Final = 0
 class Error(Exception):
     """Base of all errors of the VM. The message is one sentence.
 
-    `function`, `pc`: where the program stopped (index, word offset), -1 outside of it. `source`: the model's
-    line, "" if unknown.
+    `function`, `pc`: the position at which the program stopped (index, word offset), -1 outside of it.
+    `source`: the model's line, "" if unknown.
     """
 
     code: ClassVar[int] = -1
@@ -37,6 +36,10 @@ class ArgumentError(Error, ValueError):
     """
 
 
+class InputError(ArgumentError):
+    """An input is missing, has no name, or is unknown. C has no separate code for that."""
+
+
 class FileError(Error, OSError):
     """The operating system refused a file or a mapping."""
 
@@ -54,17 +57,15 @@ class TargetError(Error, RuntimeError):
 
 
 class ShapeError(Error, ValueError):
-    """A size, rank or symbol value is not what the program's contract or an instruction demands."""
+    """A size, rank or symbol value violates the program's contract or an instruction's requirement."""
 
 
 class DtypeError(Error, TypeError):
-    """A tensor has another dtype than the program takes."""
+    """A tensor has a dtype that the program does not accept."""
 
 
 class KindError(Error, TypeError):
-    """A value has another tag than an input or an instruction takes, such as a tensor where an int
-    belongs.
-    """
+    """A value has a tag that an input or an instruction does not accept, such as a tensor for an int."""
 
 
 class IndexOutOfRange(Error, IndexError):
@@ -86,7 +87,7 @@ class DivisionByZero(Error, ZeroDivisionError):
 
 
 class GuardError(Error, RuntimeError):
-    """The program itself gave up: `fail`, or a `guard` that does not hold."""
+    """The program itself stopped: `fail`, or a `guard` that does not hold."""
 
 
 class OutOfMemory(Error, MemoryError):
@@ -94,7 +95,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class LimitExceeded(Error, RuntimeError):
-    """A call went over a limit: fuel, memory_max, call_depth, nesting."""
+    """A call exceeded a limit: fuel, memory_max, call_depth, nesting."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -106,7 +107,7 @@ class Cancelled(Error, RuntimeError):
 
 
 class KernelError(Error, RuntimeError):
-    """A launch was refused: its buffers or sizes are not the kernel's."""
+    """A launch was refused: its buffers or sizes do not match the kernel."""
 
 
 class CompileError(Error, RuntimeError):
@@ -151,8 +152,11 @@ TABLE: Final[tuple[tuple[int, str, type[Error]], ...]] = (
     (22, "cancelled", Cancelled),
 )
 
+PUBLIC: Final = "shapevm.errors"  # the module that tracebacks name
+
+Error.__module__ = InputError.__module__ = PUBLIC
 for _code, _name, _class in TABLE:
-    _class.code, _class.name = _code, _name
+    _class.code, _class.name, _class.__module__ = _code, _name, PUBLIC
 
 #: code -> exception class.
 BY_CODE: Final[dict[int, type[Error]]] = {code: error for code, _, error in TABLE}

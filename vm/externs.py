@@ -1,4 +1,4 @@
-"""Functions in Python that programs call by name: what `shapevm.extern` declares for this process."""
+"""Python functions that programs call by name, declared for this process by `shapevm.extern`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Extern:
-    """A declared function. `fills`: it takes the outputs behind the arguments, and fills them."""
+    """A declared function. `fills`: it takes the outputs after the arguments, and fills them."""
 
     name: str
     function: Callable[..., Any]
@@ -43,16 +43,16 @@ _DECLARED: dict[str, Extern] = {}
 
 
 def extern(name: str, *, fills: bool = False) -> Callable[[Function], Function]:
-    """Declare a function that programs call under `name`, such as "mylib::scale": of every program that is
-    compiled or loaded in this process from then on.
+    """Declare a function that programs call by `name`, such as "mylib::scale". It applies to programs that
+    are compiled or loaded in this process from then on.
 
     The function takes numpy arrays (bf16 as uint16), which it must not change or keep, and numbers, strings,
-    tuples and None; an operator of `torch.library` has the arguments of its schema, all of them, in order. It
-    returns its result, or a list or tuple of results. `fills`: it takes the outputs behind the arguments,
-    contiguous arrays of zeros, and fills them; what it returns is ignored. It may be called from several
-    threads at once. An exception ends the call with ExternError.
+    tuples and None; an operator of `torch.library` takes all arguments of its schema in order. It
+    returns its result, or a list or tuple of results. `fills`: it takes the outputs after the arguments,
+    contiguous arrays of zeros, and fills them; its result is ignored. It may be called from several threads
+    at once. An exception ends the call with ExternError.
 
-    Raises ArgumentError for a name without "::", and for what is no function.
+    Raises ArgumentError for a name without "::", and if `function` is not callable.
     """
     namespace, _, rest = str(name).partition("::")
     if not namespace or not rest:
@@ -68,12 +68,12 @@ def extern(name: str, *, fills: bool = False) -> Callable[[Function], Function]:
 
 
 def find_extern(name: str) -> Extern | None:
-    """Return what is declared for a call of `name`; "a::b" stands for "a::b.default" as well."""
+    """Return the declaration for a call of `name`; "a::b" also declares "a::b.default"."""
     return _DECLARED.get(name) or _DECLARED.get(name.removesuffix(".default"))
 
 
 def attach_externs(machine: Machine) -> None:
-    """Offer the declared functions to a program, where no plug-in has done so."""
+    """Register the declared functions with a program, except those that a plug-in has registered."""
     for name, is_dps in machine.missing_externs.items():
         found = find_extern(name)
         if found is None:

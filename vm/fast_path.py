@@ -1,34 +1,35 @@
-"""The quick way in: a Python function written for one key (classes, shapes and dtypes of the inputs, values
-of ints).
+"""The fast path of calls: a Python function generated for one key (classes, shapes and dtypes of the inputs,
+values of ints).
 
-A first, general call at a key has told the outputs' sizes. From then on a call only checks what the key does
-not hold (contiguous, in the CPU's memory), makes the results, writes addresses into a prepared `svm_frame`
-and enters C. The function returns None when its checks fail: the general call then says why, or copies what
-must be copied.
+A first, general call at a key has determined the outputs' sizes. From then on a call only checks properties
+outside of the key (contiguous, in the CPU's memory), allocates the results, writes addresses into a prepared
+`svm_frame` and enters C. The function returns None if its checks fail: the general call then reports the
+error, or copies inputs as needed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from ._runtime import ffi, lib
-from .arrays import TORCH_DTYPES
-from .fork_lock import ForkLock
+from .arrays import TORCH_DTYPES, has_torch
+from .fork_lock import ForkLock, notice_fork
 from .isa import DTYPES, TAGS
 from .program import NUMPY_DTYPES, Input
 from .values import check, fill_tensor, n_bytes
 
-MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest goes
+FORKED = -2  # of svm_frame_call, in a forked child that is not repaired yet
+MAX_KEYS = 1024  # quick functions kept per machine, and keys met once; beyond that the oldest is dropped
 
 Form = tuple[tuple[int, ...], str]  # shape, dtype
 
-#: How a class of inputs is checked and read: (condition, address, what to write); {i} is its position.
+#: How inputs of a class are checked and read: (condition, address, value to write); {i} is its position.
 _READ = {
     "torch": (
         "x{i}.is_contiguous() and x{i}.is_cpu and not x{i}.is_neg()",
@@ -36,10 +37,10 @@ _READ = {
         "input_data[{i}] = a{i}",
     ),
     "numpy": ("x{i}.flags.c_contiguous", "from_buffer(x{i})", "input_pointers[{i}] = a{i}"),
-    "int": ("", "", ""),  # its value is part of the key, so it is filled in already
+    "int": ("", "", ""),  # its value is part of the key, so it is already filled in
     "float": ("", "x{i}", "inputs[{i}].number = a{i}"),
 }
-#: How a result is made and its address written.
+#: How a result is allocated and its address written.
 _MAKE = {
     "torch": ("y{i} = empty_like(like{i})", "output_data[{i}] = y{i}.data_ptr()"),
     "numpy": ("y{i} = empty(*like{i})", "output_pointers[{i}] = from_buffer(y{i})"),
@@ -47,7 +48,7 @@ _MAKE = {
 
 
 def key_function(inputs: Sequence[Input]) -> Callable[..., Any]:
-    """Return the function from a call's inputs to its key. It raises AttributeError or TypeError for odd
+    """Return the function from a call's inputs to its key. It raises AttributeError or TypeError for unusual
     ones.
     """
     parts = {
@@ -86,20 +87,23 @@ def run({names}):
     except IndexError:
         frame = new_frame()
     cdata, inputs, input_data, input_pointers, output_data, output_pointers, error, _ = frame
-    {"; ".join(writes + makes) or "pass"}
+    try:
+        {"; ".join(writes + makes) or "pass"}
+    except (MemoryError, RuntimeError):  # no memory for a result: the general call says so
+        frames.append(frame)
+        return None
     code = svm_frame_call(cdata)
-    frames.append(frame)
     if code:
-        return failed(code, error)
+        return failed(code, error, frame)
+    frames.append(frame)
     return [{results}]
 """
     return compile(text, "<a warm call>", "exec")
 
 
 def _kind(x: Any, row: Input) -> str | None:
-    """Return the kind of `_READ` that reads an input; None if only the general call can."""
-    torch = sys.modules.get("torch")
-    if torch is not None and x.__class__ in (torch.Tensor, torch.nn.Parameter):
+    """Return the kind of `_READ` that reads an input; None if only the general call can read it."""
+    if has_torch() and x.__class__ in (sys.modules["torch"].Tensor, sys.modules["torch"].nn.Parameter):
         return "torch"
     if x.__class__ is np.ndarray:
         return "numpy" if x.dtype in NUMPY_DTYPES.values() else None
@@ -111,7 +115,8 @@ def _kind(x: Any, row: Input) -> str | None:
 def _frame(
     program: Any, function: int, n_inputs: int, inputs: Any, outputs: Sequence[Form]
 ) -> tuple[Any, ...]:
-    """Return a frame: its C structure, what `run` writes into, and what must stay alive with it."""
+    """Return a frame: its C structure, the arrays that `run` writes into, and the objects that must stay
+    alive with it."""
     n_outputs = len(outputs)
     own = ffi.new("svm_value[]", max(n_inputs, 1))
     ffi.memmove(own, inputs, ffi.sizeof("svm_value") * n_inputs)
@@ -143,11 +148,16 @@ def _torch_like(shape: tuple[int, ...], dtype: str) -> Any:
     return torch.empty((), dtype=getattr(torch, TORCH_DTYPES[dtype]), device="cpu").expand(shape)
 
 
-def _failed(code: int, error: Any) -> None:
-    """Raise the exception of a failed call, or what a signal's handler raised; -1 asks for the general
-    call."""
-    if code != -1:
-        check(code, error)
+def _failed(frames: list[Any], code: int, error: Any, frame: Any) -> None:
+    """Raise the exception of a failed call, or of a signal handler; -1 requests the general call, FORKED a
+    retry. The frame is free for other calls once its error is read."""
+    try:
+        if code == FORKED:
+            notice_fork()
+        elif code != -1:
+            check(code, error)
+    finally:
+        frames.append(frame)
 
 
 def make(
@@ -159,7 +169,7 @@ def make(
     outputs: Sequence[Form],
     libraries: Sequence[str],
 ) -> Callable[..., list[Any] | None] | None:
-    """Return the quick function for calls like this one; None where only the general call can do it.
+    """Return the quick function for calls like this one; None if only the general call can run them.
 
     `inputs`: the call's filled `svm_value`s; `outputs`: shape and dtype of each result, all of them new
     tensors; `libraries`: "torch" or "numpy" for each.
@@ -168,10 +178,11 @@ def make(
     empty = any(0 in shape for shape, _ in outputs) or any(0 in getattr(x, "shape", ()) for x in xs)
     if None in kinds or empty:  # empty arrays may have no address
         return None
+    frames: list[Any] = []
     names: dict[str, Any] = {
-        "frames": [],
+        "frames": frames,
         "svm_frame_call": lib.svm_frame_call,
-        "failed": _failed,
+        "failed": partial(_failed, frames),
         "from_buffer": ffi.from_buffer,
     }
     names["new_frame"] = lambda: _frame(program, function, len(rows), inputs, outputs)
@@ -181,7 +192,7 @@ def make(
     names["empty"] = np.empty
     names["empty_like"] = sys.modules["torch"].empty_like if "torch" in libraries else None
     exec(_code(tuple(str(kind) for kind in kinds), tuple(libraries)), names)
-    run: Callable[..., list[Any] | None] = names["run"]
+    run: Callable[..., list[Any] | None] = names.pop("run")  # no cycle: it is freed with the machine
     return run
 
 
@@ -191,32 +202,33 @@ class QuickCalls:
     def __init__(self, inputs: Sequence[Input]) -> None:
         self.key = key_function(inputs)
         self.functions: dict[Any, Callable[..., list[Any] | None]] = {}
-        self._met: dict[Any, None] = {}  # keys of one call so far
-        self._dropped: dict[Any, None] = {}  # keys whose results have other shapes from call to call
+        self._met: dict[Any, None] = {}  # keys with one call so far
+        self._dropped: dict[Any, None] = {}  # keys whose results vary in shape
         self._lock = ForkLock()
 
     def clear(self) -> None:
-        """Forget all."""
-        self.functions.clear()
-        self._met.clear()
-        self._dropped.clear()
+        """Drop all quick functions."""
+        with self._lock:
+            self.functions.clear()
+            self._met.clear()
+            self._dropped.clear()
 
     def add(self, xs: Sequence[Any], run: Callable[..., list[Any] | None]) -> None:
-        """Call `run` from now on for inputs like these."""
+        """Use `run` from now on for inputs like these."""
         with self._lock:
             if len(self.functions) >= MAX_KEYS:
                 del self.functions[next(iter(self.functions))]
             self.functions[self.key(*xs)] = run
 
     def drop(self, xs: Sequence[Any]) -> None:
-        """Make no quick function for calls like this one any more."""
+        """Never again make a quick function for calls like this one."""
         with self._lock:
             key = self.key(*xs)
             self.functions.pop(key, None)
             _keep(self._dropped, key)
 
     def is_second(self, xs: Sequence[Any]) -> bool:
-        """Return whether a call like this one was made before; shapes that come once cost no quick
+        """Return whether a call like this one was made before; shapes that occur once get no quick
         function."""
         try:
             key = self.key(*xs)

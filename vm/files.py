@@ -1,36 +1,35 @@
-"""Files that appear whole or not at all, and open files that must stay as they are.
+"""Files that appear whole or not at all.
 
-What a load does not need is imported where it is used: `load` of a small program takes some milliseconds."""
+Modules that a load does not need are imported on use: loading a small program takes some milliseconds."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from .errors import FileError
 
-PIECE_BYTES = 1 << 24  # of a file that is read piece by piece
-HUGE_PAGE = 2 << 20  # bytes: of most machines
+HUGE_PAGE = 2 << 20  # bytes, on most machines
 
 
-MAX_PARTS = 512  # of one call to write; systems take at least 1024
+MAX_FILE_BYTES = 1 << 31  # of a file that is read whole
+MAX_TEXT_BYTES = 1 << 24  # of a signature, a profile, a table: files of JSON
+MAX_LINKS = 40  # at the end of a path
+MAX_PARTS = 512  # of one call to write; systems accept at least 1024
 
-#: Writes parts, which lie one behind another, at a place of a file.
+#: Writes consecutive parts at a position of a file.
 WriteParts = Callable[[list[memoryview], int], object]
 
 
 def write_by_huge_pages(
     pieces: Iterable[bytes | memoryview], write: WriteParts, begin: int
 ) -> Iterator[bytes | memoryview]:
-    """Write pieces into a file from `begin` on, all that lies in one huge page by one call, and yield them: a
-    system that has huge pages for files then keeps it on one."""
+    """Write pieces into a file from `begin` on, with one call for each huge page, and yield them: a system
+    with huge pages for files then uses them."""
     parts: list[memoryview] = []
     at = filled = begin
     for piece in pieces:
@@ -48,7 +47,7 @@ def write_by_huge_pages(
 
 
 def write_parts(descriptor: int, parts: list[memoryview], at: int) -> None:
-    """Write parts, which lie one behind another, at a place of a system's file."""
+    """Write consecutive parts at a position of an operating-system file."""
     if len(parts) > MAX_PARTS:
         parts = [memoryview(b"".join(parts))]
     n = os.pwritev(descriptor, parts, at)
@@ -59,34 +58,147 @@ def write_parts(descriptor: int, parts: list[memoryview], at: int) -> None:
         rest = rest[n:]
 
 
+def temporary_file() -> IO[bytes]:
+    """Open a file without a name, in memory if no folder is writable. Raises OSError."""
+    import tempfile
+
+    try:
+        return tempfile.TemporaryFile(prefix="shapevm-")
+    except FileNotFoundError:  # tempfile finds no folder
+        return os.fdopen(os.memfd_create("shapevm"), "w+b")
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file in the folder of `path`; when the block ends, it is synced and renamed to `path`,
-    never written over what is there. After an exception `path` is as it was and the temporary file is gone.
+    """Open a temporary file, whose content is at `path` when the block ends. After an exception `path` is
+    unchanged and the temporary file is removed.
 
-    A pipe or a device is written as it is.
+    The temporary file is created beside `path`, gets the owner and mode of the existing file, is synced and
+    renamed; links are followed. Paths that a file cannot be renamed to are written in place: devices, pipes,
+    open files of this process (/dev/stdout), mounted files, and files whose folder is not writable or whose
+    owner cannot be kept. Raises OSError.
     """
+    check_writable(path)
+    target, own = _followed(path)
+    beside, file = (None, None) if own is not None else _beside(target)
+    try:
+        with file or temporary_file() as made:  # content written in place is completed first
+            yield made
+            made.flush()
+            if beside is None:
+                _copy(made, target, own)
+            else:
+                os.fsync(made.fileno())
+                _put_in_place(beside, made, target)
+    finally:
+        if beside:
+            with suppress(OSError):
+                os.unlink(beside)
+
+
+def system_path(path: str | os.PathLike[str]) -> str:
+    """Return a path for the system. Raises OSError for a name that no file can have."""
+    text = os.fsdecode(path)
+    try:
+        is_name = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise OSError(errno.EINVAL, "no file can have that name", ascii(text))
+    return text
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError if `replacing` could not write `path`."""
+    target, own = _followed(path)
+    if own is not None:
+        os.fstat(own)
+        return
+    folder, is_there = os.path.dirname(target) or ".", os.path.exists(target)
+    code = 0
+    if os.path.isdir(target):
+        code = errno.EISDIR
+    elif not os.path.isdir(folder):
+        code = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
+    elif not any(os.access(place, os.W_OK) for place in [folder, target][: 1 + is_there]):
+        code = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+    if code:
+        raise OSError(code, os.strerror(code), os.fspath(path))
+
+
+def descriptor_of(path: str | os.PathLike[str]) -> int | None:
+    """Return the open file of this process that a path denotes, such as 1 for /dev/stdout; None for other
+    paths. Raises OSError."""
+    return _followed(path)[1]
+
+
+def _followed(path: str | os.PathLike[str]) -> tuple[str, int | None]:
+    """Follow the links at the end of a path, whose target need not exist. Return the target, and the number
+    of the open file of this process that it denotes. Raises OSError."""
+    target = system_path(path)
+    for _ in range(MAX_LINKS):
+        folder, name = os.path.split(target)
+        if name.isdecimal() and os.path.realpath(folder) == os.path.realpath("/proc/self/fd"):
+            return target, int(name)
+        if not os.path.islink(target):
+            return target, None
+        target = os.path.join(folder, os.readlink(target))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+
+
+def _beside(target: str) -> tuple[str, IO[bytes]] | tuple[None, None]:
+    """Open a new file that can replace `target`; (None, None) if that must be written in place. Raises
+    OSError if neither is possible."""
     import secrets
 
-    target = Path(path)
-    if target.exists() and not target.is_file():
-        with open(target, "wb") as file:
-            yield file
-        return
-    beside = target.with_name(f".shapevm-{secrets.token_hex(8)}.part")
+    there = os.stat(target) if os.path.exists(target) else None
+    if there is not None and not stat.S_ISREG(there.st_mode):
+        return None, None
+    path = os.path.join(os.path.dirname(target), f".shapevm-{secrets.token_hex(8)}.part")
     try:
-        with open(beside, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        file = open(path, "x+b")  # noqa: SIM115
+    except OSError:
+        if there is None or not os.access(target, os.W_OK):
+            raise
+        return None, None
+    try:
+        if there is not None:
+            _make_alike(file.fileno(), there)
+    except OSError:
+        file.close()
+        os.unlink(path)
+        return None, None
+    return path, file
+
+
+def _make_alike(descriptor: int, other: os.stat_result) -> None:
+    """Give a file the owner and mode of another. Raises OSError."""
+    made = os.fstat(descriptor)
+    if (made.st_uid, made.st_gid) != (other.st_uid, other.st_gid):
+        os.fchown(descriptor, other.st_uid, other.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(other.st_mode))
+
+
+def _copy(made: IO[bytes], target: str, own: int | None) -> None:
+    """Write a file's bytes over `target`, or into the open file `own`."""
+    import shutil
+
+    made.seek(0)
+    with os.fdopen(os.dup(own), "wb") if own is not None else open(target, "wb") as file:
+        shutil.copyfileobj(made, file)
+
+
+def _put_in_place(beside: str, made: IO[bytes], target: str) -> None:
+    """Rename a whole file to `target`, or copy it there: a mounted file cannot be replaced."""
+    try:
         os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
+    except OSError:
+        _copy(made, target, None)
+    else:
+        _sync_folder(os.path.dirname(target) or ".")
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     with suppress(OSError):  # not every file system offers it
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -95,111 +207,47 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Return a regular file's bytes. Raises OSError; also for a pipe or a device, which may never end."""
-    with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
-        return file.readall()
-
-
-class HeldFile:
-    """An open regular file, to be read again later; it is closed when nothing refers to it any more.
-
-    `name` is for messages. Raises FileError where the file was changed since it was opened.
-    """
-
-    def __init__(self, file: IO[bytes], name: str, path: str = "") -> None:
-        """Take over an open file. `path`: where it lies, "" for a file without a name."""
-        self.name, self.path_when_opened = name, path
-        self.url = ""  # that it was fetched from
-        self._file = file
-        weakref.finalize(self, file.close)
+def read_regular(path: str | os.PathLike[str], most: int = MAX_TEXT_BYTES) -> bytes:
+    """Return a regular file's bytes. Raises OSError; also for more than `most` bytes, and for a pipe or a
+    device, which may never end."""
+    with open(system_path(path), "rb", buffering=0, opener=open_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise FileError(f"{name}: it is no regular file")
-        self._known = (status.st_size, status.st_mtime_ns)
-        self._sha256 = b""  # until it is asked for
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> HeldFile:
-        """Open a file for reading. Raises FileError where that cannot be done."""
-        name = os.fspath(path)
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        if status.st_size > most:
+            sentence = f"it has {status.st_size} bytes; at most {most} are allowed"
+            raise OSError(errno.EFBIG, sentence, os.fspath(path))
         try:
-            file: IO[bytes] = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115
-        except OSError as error:
-            raise FileError(f"{name} cannot be opened: {error.strerror or error}") from None
-        return cls(file, name, os.path.abspath(name))
-
-    @classmethod
-    def temporary(cls, write: Any, name: str, file: IO[bytes] | None = None) -> HeldFile:
-        """Return a file without a name in any folder, after write(file). `file`: one that the caller has
-        made, which is cut where the writing ends; None: a new one."""
-        import tempfile
-
-        made = file or tempfile.TemporaryFile(prefix="shapevm-")  # noqa: SIM115
-        try:
-            write(made)
-            if file is not None:
-                made.truncate()
-            made.flush()
-        except BaseException:
-            made.close()
-            raise
-        return cls(made, name)
-
-    @property
-    def descriptor(self) -> int:
-        """The open file's number."""
-        return self._file.fileno()
-
-    @property
-    def path(self) -> str:
-        """A path under which the open file can be read, whatever its name is now."""
-        return f"/dev/fd/{self.descriptor}"
-
-    def check(self) -> None:
-        """Raise FileError where the file was changed since it was opened."""
-        status = os.fstat(self.descriptor)
-        if (status.st_size, status.st_mtime_ns) != self._known:
-            raise FileError(
-                f"{self.name}: the file was changed while its program was loaded, so it cannot be "
-                "read again; load it again, and replace it by renaming another file over it"
-            )
-
-    @property
-    def size(self) -> int:
-        """The file's bytes."""
-        return self._known[0]
-
-    def is_at_its_path(self) -> bool:
-        """Whether this very file still lies where it was opened."""
-        try:
-            found = os.stat(self.path_when_opened)
-        except OSError:
-            return False
-        return os.path.samestat(found, os.fstat(self.descriptor))
-
-    def sha256(self) -> bytes:
-        """Return the file's SHA-256. Raises FileError as `check` does."""
-        if not self._sha256:
-            found = hashlib.sha256()
-            for piece in self.pieces():
-                found.update(piece)
-            self._sha256 = found.digest()
-        self.check()
-        return self._sha256
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the file's bytes, then check it. Raises FileError as `check` does."""
-        self.check()
-        at = 0
-        while piece := os.pread(self.descriptor, PIECE_BYTES, at):
-            yield piece
-            at += len(piece)
-        self.check()
+            return file.readall()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), os.fspath(path)) from None
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open for reading; a FIFO is not waited for."""
+def content_of(path: str | os.PathLike[str], most: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file that a caller names. Raises FileError if it cannot be read, or has more
+    than `most` bytes."""
+    try:
+        return read_regular(path, most)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def open_without_waiting(path: str, flags: int) -> int:
+    """Open for reading, without waiting for the writer of a FIFO."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a file that replaces `path`, whole or not at all. Raises FileError if that fails."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file, whole or not at all. Raises FileError if that fails."""
+    with writing(path) as file:
+        file.write(text.encode())

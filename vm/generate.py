@@ -1,6 +1,6 @@
-"""Writers of what the tables of vm/ define: three C headers and three pages. `Tables` holds the modules.
+"""Generators of three C headers and three pages from the tables of vm/. `Tables` holds the modules.
 
-The modules come in as a parameter, because vm/isa.py also runs as a plain script, where no package exists.
+The modules are a parameter because vm/isa.py also runs as a plain script, where no package exists.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _opcode_rows(isa: ModuleType) -> list[str]:
 
 
 def _places(isa: ModuleType, op: Any) -> tuple[dict[str, str], str]:
-    """Return by operand the index of its word (of a list: of its count) in an instruction at `pc`, and the
+    """Return the index of each operand's word (for a list, of its count) in an instruction at `pc`, and the
     number of words, as C expressions.
     """
     places, at = {}, "1"
@@ -84,7 +84,7 @@ def _set_of(tags: tuple[str, ...]) -> str:
 
 
 def _fits(op: Any, places: dict[str, str]) -> str:
-    """Return the C condition that the registers which an instruction reads hold what its row says."""
+    """Return the C condition that the registers read by an instruction hold the tags of its row."""
     conditions = []
     for o in op.operands:
         if o.kind != "s" or not (o.tags or o.like):
@@ -202,7 +202,7 @@ def _string_functions(isa: ModuleType) -> list[str]:
 
 
 def _file(layout: ModuleType) -> str:
-    """Return the numbers that a file's header and sections are checked against."""
+    """Return the constants for the checks of a file's header and sections."""
     magic = ", ".join(f"0x{byte:02x}" for byte in layout.MAGIC)
     rows = [
         ("MAGIC", f"{{{magic}}}"),
@@ -240,7 +240,7 @@ def codes_header(tables: Tables) -> str:
 
 
 def header(tables: Tables) -> str:
-    """Return the text of runtime_c/include/isa.gen.h, which the runtime keeps to itself."""
+    """Return the text of runtime_c/include/isa.gen.h, which is internal to the runtime."""
     isa, layout = tables.isa, tables.layout
     max_operands = max(len(op.operands) for op in isa.OPS)
     sections = [(name, section[0]) for name, section in layout.SECTIONS.items()]
@@ -339,7 +339,7 @@ _LEADING = re.compile(r"/\*(.*?)\*/\n?", re.S)
 
 
 def _introduction(header_text: str) -> list[str]:
-    """Return what the header's first comment says to who calls it: its second paragraph."""
+    """Return the second paragraph of the header's first comment, which addresses callers."""
     comment = _LEADING.match(header_text.lstrip())
     said = _plain(comment[1]).split("\n\n") if comment is not None else []
     return [" ".join(said[1].split())] if len(said) > 1 else []

@@ -22,24 +22,24 @@ class _HostFunction:
 
 
 def register(program: Any, name: str, function: Callable[..., Sequence[Any]], library: Library | None) -> Any:
-    """Register the host function `name` of an `svm_program *`, see `Machine.register_extern`; return what
-    must live as long as the program."""
+    """Register the host function `name` of an `svm_program *`, see `Machine.register_extern`; return the
+    object that must live as long as the program."""
     handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")
     check(lib.svm_register_extern(program, name.encode(), lib.svm_py_extern, handle, error), error)
     return handle
 
 
 def register_dps(program: Any, name: str, function: Callable[..., object], library: Library) -> Any:
-    """Register the host function `name` that fills given arrays, see `Machine.register_dps`; return what must
-    live as long as the program."""
+    """Register the host function `name` that fills given arrays, see `Machine.register_dps`; return the
+    object that must live as long as the program."""
     handle, error = ffi.new_handle(_HostFunction(function, library)), ffi.new("svm_error *")  # type: ignore[arg-type]
     check(lib.svm_register_dps(program, name.encode(), lib.svm_py_dps, handle, error), error)
     return handle
 
 
 def filling(name: str, function: Callable[..., Sequence[Any]], library: Library) -> Callable[..., None]:
-    """Return the function for `call_dps` that copies the results of another one into the outputs. It raises
-    DtypeError or ShapeError where a result is not what the outputs are."""
+    """Return a function for `call_dps` that copies the results of another one into the outputs. It raises
+    DtypeError or ShapeError if a result does not match its output."""
 
     def fill(args: Sequence[Any], outputs: Sequence[Any]) -> None:
         results = function(*args)
@@ -57,7 +57,7 @@ def filling(name: str, function: Callable[..., Sequence[Any]], library: Library)
     return fill
 
 
-#: What a host function's results point to: the runtime copies them after the callback has returned.
+#: The memory of a host function's results, which the runtime copies after the callback has returned.
 _extern_results = threading.local()
 
 
@@ -80,7 +80,7 @@ def _extern(context: Any, args: Any, n_args: int, results: Any, n_results: int, 
         _extern_results.keep = keep
         return OK
     except BaseException as raised:  # cannot pass through C
-        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
+        if not isinstance(raised, Exception):  # KeyboardInterrupt is not an error of the function
             keep_raised(type(raised), raised, raised.__traceback__)
         return fill_error(error, raised)
 
@@ -95,6 +95,6 @@ def _dps(context: Any, args: Any, n_args: int, outputs: Any, n_outputs: int, err
         host.function(given, [lent.take(outputs[i]) for i in range(n_outputs)])
         return OK
     except BaseException as raised:  # cannot pass through C
-        if not isinstance(raised, Exception):  # KeyboardInterrupt is no error of the function's
+        if not isinstance(raised, Exception):  # KeyboardInterrupt is not an error of the function
             keep_raised(type(raised), raised, raised.__traceback__)
         return fill_error(error, raised)

@@ -6,8 +6,8 @@ the verifiers, `docs/opcodes.md`, the random-program generator and the ISA hash 
 An instruction is a run of little-endian u32 words: the opcode, then its operands in order.
 
 operand          what it is                                            kind  words
-x=tags           register that is written, and what it holds then      d     1
-x:tags           register that is read, and what it must hold          s     1
+x=tags           register that is written, and its new tags      d     1
+x:tags           register that is read, and its required tags          s     1
 x=tags*          list of registers that are written                    D     1 (count) + count
 x:tags*          list of registers that are read                       S     1 (count) + count
 x:immediate      signed number                                         i     1
@@ -18,7 +18,8 @@ x:string_function  index into `STRING_FUNCTIONS`                       x     1
 x:label          word offset from the function's first word, must      L     1
                  start an instruction
 
-tags: one or more tags of values (`TAGS`), "int|float"; `any`; or the name of an operand that is read, whose tag it has.
+tags: one or more tags of values (`TAGS`), "int|float"; `any`; or the name of an operand that is read, which
+has the same tag.
 
 Notation of effects: R[x] register, K[x] constant, "x" string. `int` is int64, `float` is float64.
 Adding an opcode: docs/add-an-opcode.md.
@@ -50,7 +51,7 @@ TAGS: Final[dict[str, int]] = {
 }  # fmt: skip
 
 
-#: Operands that are no registers: type in a row -> kind.
+#: Operands that are not registers: type in a row -> kind.
 _OTHER_KINDS: Final[dict[str, str]] = {
     "immediate": "i", "dtype": "t", "#constant": "c", "#kernel": "k", "#function": "f", "#string": "n", "label": "L",
     "string_function": "x",
@@ -64,8 +65,8 @@ def article(tag: str) -> str:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of a row: `a:int` is Operand("a", "s", ("int",)). `tags`: what a register holds, none of them
-    for any value; `like`: the operand whose tag it has.
+    """One operand of a row: `a:int` is Operand("a", "s", ("int",)). `tags`: the tags of the register's value,
+    empty for any value; `like`: the operand whose tag it has.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Operand:
 
     @property
     def takes(self) -> str:
-        """What it may hold, for a message: `an int or float`."""
+        """Its permitted tags, for a message: `an int or float`."""
         *others, last = self.tags
         return article(", ".join(others) + " or " + last if others else last)
 
@@ -111,11 +112,11 @@ class Op:
 
     @property
     def encoding(self) -> str:
-        """The operands' names and kinds: what the words mean."""
+        """The operands' names and kinds, in the order of the words."""
         return " ".join(f"{o.name}:{o.kind}" for o in self.operands)
 
     def operand(self, name: str) -> Operand:
-        """Return the operand of that name. Raises StopIteration without one."""
+        """Return the operand of that name. Raises StopIteration if there is none."""
         return next(o for o in self.operands if o.name == name)
 
 
@@ -143,6 +144,11 @@ def _op(name: str, operands: str, effect: str, flags: str = "") -> Op:
 
 def _int(name: str, expression: str) -> Op:
     return _op(name, "d=int a:int b:int", f"R[d] = R[a] {expression} R[b] (ints; overflow fails)", "may_fail")
+
+
+def _wrapping(name: str, expression: str) -> Op:
+    effect = f"R[d] = R[a] {expression} R[b] (ints; the low 64 bits of the result)"
+    return _op(name, "d=int a:int b:int", effect, "may_fail")
 
 
 def _float(name: str, expression: str) -> Op:
@@ -200,7 +206,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("kernel", "kernel:#kernel dims:int* buffers:tensor*", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
     _op("call_packed", "name:#string results=any* args:any*", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
     _op("expect", "a:any dtype:dtype sizes:int* what:#string", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),
-    # Containers (immutable; extending makes a new value)
+    # Containers (immutable; extending one creates a new value)
     _op("list", "d=list values:any*", "R[d] = [R[values...]]"),
     _op("tuple", "d=tuple values:any*", "R[d] = (R[values...])"),
     _op("dict", "d=dict items:any*", "R[d] = {key: value, ...} from R[items...] = key, value, key, value ... (keys str or int)", "may_fail"),
@@ -222,13 +228,17 @@ OPS: Final[tuple[Op, ...]] = (
     _op("text", "d=any function:string_function args:any*", "R[d] = function of strings(R[args...])", "may_fail"),
     # Parts of tensors
     _op("part", "d=tensor a:tensor begin:int sizes:int*", "R[d] = the elements of R[a] from R[begin] on, in row-major order, as many as sizes R[sizes...] have: the same memory, which is not written through R[d]", "may_fail"),
+    # Wrapping integers, as in TorchScript
+    _wrapping("wrapping_add", "+"),
+    _wrapping("wrapping_sub", "-"),
+    _wrapping("wrapping_mul", "*"),
 )
 # fmt: on
 
 
 @dataclass(frozen=True)
 class StringFunction:
-    """A function of the opcode `text`: the tags of its arguments and of what it gives."""
+    """A function of the opcode `text`: the tags of its arguments and of its result."""
 
     takes: tuple[str, ...]
     gives: str
@@ -239,14 +249,15 @@ def _string_functions(*rows: tuple[str, str, str, str]) -> dict[str, StringFunct
     return {name: StringFunction(tuple(takes.split()), gives, effect) for name, takes, gives, effect in rows}
 
 
-#: Functions of strings, by name: TorchScript's, which count bytes. Codes are positions: append only. A start or end
-#: below 0 counts from the end of the string, an end of -1 is that. `list`: of str; `tuple`: of three str.
+#: Functions of strings, by name: TorchScript's, which count bytes. Codes are positions: append only. A start
+#: or end below 0 counts from the end of the string; -1 as end is the end itself. `list`: of str; `tuple`: of
+#: three str.
 STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
     ("isalnum", "str", "bool", "only letters and digits, at least one"),
     ("isalpha", "str", "bool", "only letters, at least one"),
     ("isdigit", "str", "bool", "only digits, at least one"),
-    ("isspace", "str", "bool", "only spaces and control characters that are such, at least one"),
-    ("isupper", "str", "bool", "capital letters and no small ones"),
+    ("isspace", "str", "bool", "only whitespace, at least one character"),
+    ("isupper", "str", "bool", "capital letters and no lower-case ones"),
     ("islower", "str", "bool", "small letters and no capital ones"),
     ("istitle", "str", "bool", "each word begins with a capital letter and has no more of them"),
     ("isprintable", "str", "bool", "only printable characters of ASCII"),
@@ -259,10 +270,10 @@ STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
     ("strip", "str str", "str", "without the bytes of the second string at both ends"),
     ("lstrip", "str str", "str", "without the bytes of the second string at the beginning"),
     ("rstrip", "str str", "str", "without the bytes of the second string at the end"),
-    ("find", "str str int int", "int", "the first place of the second string from start to end, or -1"),
-    ("rfind", "str str int int", "int", "the last place of the second string from start to end, or -1"),
-    ("index", "str str int int", "int", "as find; it fails where there is none"),
-    ("rindex", "str str int int", "int", "as rfind; it fails where there is none"),
+    ("find", "str str int int", "int", "the first index of the second string from start to end, or -1"),
+    ("rfind", "str str int int", "int", "the last index of the second string from start to end, or -1"),
+    ("index", "str str int int", "int", "as find, but fails if there is none"),
+    ("rindex", "str str int int", "int", "as rfind, but fails if there is none"),
     (
         "count",
         "str str int int",
@@ -283,30 +294,35 @@ STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
         "split",
         "str str int",
         "list",
-        "the parts between separators, of which at most so many count (-1: all)",
+        "the parts between separators; at most that many splits (-1: no limit)",
     ),
-    ("words", "str", "list", "the parts between spaces"),
+    ("words", "str", "list", "the parts between runs of whitespace"),
     ("rsplit", "str str int", "list", "as split, counted from the end"),
-    ("splitlines", "str bool", "list", "the lines; their ends as elements of their own if asked for"),
-    ("partition", "str str", "tuple", "before, separator, behind; everything is before where there is none"),
+    ("splitlines", "str bool", "list", "the lines; their ends are separate elements if the bool is true"),
+    (
+        "partition",
+        "str str",
+        "tuple",
+        "the parts before the separator, the separator, and the part after it; without a separator, everything is before",
+    ),
     (
         "rpartition",
         "str str",
         "tuple",
-        "the same at the last separator; everything is behind where there is none",
+        "the same at the last separator; without one, everything is after",
     ),
     ("center", "str int str", "str", "with fill bytes on both sides up to a width"),
-    ("ljust", "str int str", "str", "with fill bytes behind up to a width"),
-    ("rjust", "str int str", "str", "with fill bytes before up to a width"),
+    ("ljust", "str int str", "str", "with fill bytes after it up to a width"),
+    ("rjust", "str int str", "str", "with fill bytes before it up to a width"),
     ("expandtabs", "str int", "str", "with spaces up to the next multiple of a width for each tab"),
     (
         "replace",
         "str str str int",
         "str",
-        "the third string for the second one, at most so often (-1: always)",
+        "with the second string replaced by the third, at most that many times (-1: no limit)",
     ),
-    ("join", "str list", "str", "the strings of a list with the first one between"),
-    ("ord", "str", "int", "the byte of a string of one"),
+    ("join", "str list", "str", "the strings of a list, separated by the first string"),
+    ("ord", "str", "int", "the value of the only byte"),
     ("chr", "int", "str", "the string of a byte"),
     ("hex", "int", "str", "0x and hexadecimal digits"),
     ("oct", "int", "str", "0o and octal digits"),
@@ -330,7 +346,8 @@ def isa_hash() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the generated files; with `--check` compare instead, print the stale ones, return 1 if there are any."""
+    """Write the generated files; with `--check`, compare them, print stale ones, and return 1 if there are
+    any."""
     prefix = f"{__package__}." if __package__ else ""
     generate, *others = (
         importlib.import_module(prefix + name) for name in ("generate", "errors", "layout", "codes")

@@ -15,24 +15,24 @@ from typing import Any, Final
 
 MAGIC: Final = b"\x89SVM\r\n\x1a\n"
 FORMAT_VERSION: Final = 5
-#: What this build reads. A program of one entry point that writes no input is written as the first version, which
-#: older builds read as well.
+#: The versions that this build reads. A program with one entry point that writes no input is written in the
+#: first version, which older builds also read.
 FORMAT_VERSIONS: Final = (4, FORMAT_VERSION)
 SECTION_ALIGN: Final = 64  # offsets of sections, of constants in WEIGHTS and of code in BLOBS
 PAGE: Final = 4096  # offsets of the sections BLOBS and WEIGHTS
 BIG_CONSTANT: Final = 65536  # bytes from which the writer page-aligns a constant
-CHUNK: Final = 1 << 20  # bytes of BLOBS and WEIGHTS that one hash of CHUNKS is of
+CHUNK: Final = 1 << 20  # bytes of BLOBS and WEIGHTS per hash in CHUNKS
 CHUNKED_ALIGN: Final = 256  # BLOBS and WEIGHTS are padded with zeros to a multiple of it
-CHUNKED: Final = ("BLOBS", "WEIGHTS")  # sections that CHUNKS holds the hashes of, in that order
+CHUNKED: Final = ("BLOBS", "WEIGHTS")  # sections whose hashes CHUNKS holds, in that order
 NO_SYMBOL: Final = -1
-EXPRESSION: Final = -2  # in the place of a symbol: the size of an output that only text can tell
+EXPRESSION: Final = -2  # instead of a symbol: an output's size that is described by text only
 NO_KIND: Final = -1
 NO_MAX: Final = -1  # of a bucket's range
-#: The bounds of an int input that has none: int64 but for its least number, which no input has.
+#: The bounds of an unbounded int input: int64 without its least number, which no input has.
 INT_MIN: Final = -(2**63) + 1
 INT_MAX: Final = 2**63 - 1
 
-#: Limits that the loader enforces, so that nothing hostile costs much.
+#: Limits that the loader enforces, so that hostile files cost little.
 LIMITS: Final[dict[str, tuple[int, str]]] = {
     "RANK": (16, "axes of a tensor"),
     "DIMS": (32, "dims of a kernel"),
@@ -45,7 +45,7 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
     "TERMS": (64, "tiles, scratch terms, cost terms, bounds of a code object, each"),
 }
 
-#: section -> (id, whether the section table holds its SHA-256, what it holds).
+#: section -> (id, whether the section table holds its SHA-256, content).
 SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "STRINGS": (1, True, "`count` + 1 u32 offsets, then the bytes; see Strings"),
     "SYMBOLS": (2, True, "`count` records `symbol`"),
@@ -58,7 +58,7 @@ SECTIONS: Final[dict[str, tuple[int, bool, str]]] = {
     "OBJECTS": (9, True, "`count` code objects, each a record `object` and what follows it"),
     "BLOBS": (10, False, "machine code; CHUNKS holds its hashes. `count` is 0"),
     "LINES": (11, True, "`count` records `line`"),
-    "META": (12, True, "JSON for hosts, a dict; C never parses it. `count` is 0"),
+    "META": (12, True, "JSON for hosts, as `vm/meta.py` says: other keys, kinds and lengths are refused; C never parses it. `count` is 0"),
     "CHUNKS": (13, True, "`count` records `chunk`: the chunks of BLOBS, then those of WEIGHTS"),
     "WEIGHTS": (14, False, "tensor constants; CHUNKS holds its hashes. `count` is 0"),
 }  # fmt: skip
@@ -101,7 +101,7 @@ class Record:
     name: str
     doc: str
     fields: tuple[Field, ...]
-    #: The structure as Python's `struct` packs it.
+    #: The structure for Python's `struct`.
     struct: Struct = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Record:
 
 
 def _record(name: str, doc: str, *rows: str) -> Record:
-    """Rows are "type name: what it is"."""
+    """Rows are "type name: meaning"."""
     fields = []
     for row in rows:
         declaration, _, text = row.partition(":")
@@ -139,7 +139,7 @@ RECORDS: Final[tuple[Record, ...]] = (
     _record(
         "header", "The file's first bytes.",
         "u8[8] magic: 89 53 56 4D 0D 0A 1A 0A",
-        "u32 format_version: 5 where an input has a `function` or is `is_written`, else 4",
+        "u32 format_version: 5 where an input has a `function` or `memory`, else 4",
         "u32 n_sections: 14: every section is there exactly once, in the order of the ids",
         "u64 isa_hash: of the instruction set that the program was written for (`SVM_ISA_HASH`)",
         "u64 file_size: bytes of the whole file",
@@ -170,7 +170,7 @@ RECORDS: Final[tuple[Record, ...]] = (
         "u32 rank: of a tensor, else 0",
         "i32 symbol: that an int binds (its value is the symbol's), else -1",
         "u16 function: index of the entry point whose parameter it is; ascending, 0: main",
-        "u16 is_written: 1: a tensor that calls write to, in the caller's memory; else 0",
+        "u16 memory: of a tensor, 1: calls write to it, in the caller's memory; 2: calls read it as it lies, which must be row by row; 3: both; else 0",
     ),
     _record(
         "axis", "What the size of one axis of an input must be, or of an output is.",
@@ -294,7 +294,7 @@ BY_NAME: Final[dict[str, Record]] = {record.name: record for record in RECORDS}
 PROSE: Final = """\
 # The artifact
 
-An artifact (`.svm`) is one file that holds a compiled program: its contract, bytecode, kernel specs, machine code and
+An artifact (`.svm`) is one file that contains a compiled program: its contract, bytecode, kernel specs, machine code and
 weights. This page is for people who read or write the format. It is generated from `vm/layout.py` (`make regen`).
 `vm/artifact.py` reads and writes the format, and `runtime_c/program/load.c` loads it. `docs/opcodes.md` has the
 instructions.
@@ -311,33 +311,31 @@ instructions.
   8 if it has 8-byte fields or precedes records that have some). So the C structures in `runtime_c/include/isa.gen.h`
   are the bytes.
 - "string" is an index into STRINGS. Reserved fields are zero, and readers check that.
-- Gaps between sections hold zeros. A section that holds records is exactly as long as its records. WEIGHTS ends at
-  `file_size`.
-- A reader checks, before the first instruction: the header, the hash of the section table, the ranges of the sections,
-  the gaps, the hashes of the sections, then every record, then the code. All arithmetic is checked in 64 bits.
+- Gaps between sections are zeros. A section of records is exactly as long as its records. WEIGHTS ends at `file_size`.
+- Before the first instruction, a reader checks in this order: the header, the hash of the section table, the ranges of
+  the sections, the gaps, the hashes of the sections, every record, the code. All arithmetic is checked in 64 bits.
 
 ## Hashes
 
-Every byte is hashed or has one allowed value. The header's fields are compared with what they must be. The header holds
-the SHA-256 of the section table, and the table holds the SHA-256 of every section except BLOBS and WEIGHTS. The sizes
-of those two are multiples of 256, and CHUNKS holds a hash of every 1 MiB of them, XXH3-128, which is as fast as memory.
-It finds accidents and does not protect against an attacker (`SECURITY.md`). The hashes of WEIGHTS are checked when the
+Every byte is hashed or has only one valid value. The header's fields are compared with their required values. The header
+has the SHA-256 of the section table, and the table has the SHA-256 of every section except BLOBS and WEIGHTS. The sizes
+of those two are multiples of 256, and CHUNKS has an XXH3-128 hash of each 1 MiB of them, which is as fast as memory. It
+detects accidents and does not protect against an attacker (`SECURITY.md`). The hashes of WEIGHTS are checked when the
 file is loaded or, for large files, in the background (`svm_options.verify`).
 
 ## Strings
 
-STRINGS starts with `count` + 1 u32 offsets, relative to the first byte after them. offsets[0] is 0, they ascend
+STRINGS starts with `count` + 1 u32 offsets, relative to the first byte after them. offsets[0] is 0, the offsets ascend
 strictly, and the last one is the number of bytes. String i is the bytes from offsets[i] up to offsets[i + 1]. Its last
-byte is zero and not part of the string; there are no other zero bytes. Strings are valid UTF-8. String 0 is "".
+byte is a zero that is not part of the string; there are no other zero bytes. Strings are valid UTF-8. String 0 is "".
 
 ## Entry points
 
-The host calls entry points, whose inputs are checked. Main, which is function 0, is one; every other function that an
-input names is one too. INPUTS has main's inputs first, then those of each other entry point, in the order of the
-functions, and OUTPUTS has their results in the same order. They share SYMBOLS. The parameters of an entry point are its
+The host calls entry points, whose inputs are checked. Entry points are main, which is function 0, and every other
+function named by an input. INPUTS has main's inputs first, then those of each other entry point, in the order of the
+functions. OUTPUTS has their results in the same order. They share SYMBOLS. The parameters of an entry point are its
 inputs, then the values of all symbols; a symbol that none of its inputs binds is 0. Every symbol occurs in an input of
-some entry point. An input that is written must be given as a contiguous, aligned tensor, because the program changes
-it where it lies.
+some entry point. A written input must be a contiguous, aligned tensor, because the program changes it in place.
 
 ## Code objects
 
@@ -353,19 +351,19 @@ An object is a record `object`, followed by, in this order:
 7. `n_lines` records `lines`
 
 `record_size` ends there. Objects follow each other in OBJECTS without gaps. Their code is in BLOBS at `code_offset`;
-objects with equal code may share it. `svm_install_code` takes one object by itself: the record with `code_offset` 0,
-then the code's bytes.
+objects with equal code may share it. `svm_install_code` takes a single object: the record with `code_offset` 0, then the
+code's bytes.
 
 A kernel has at most one generic object per target, one exact object per target and dims, and one bucket per target and
-ranges; buckets may overlap. A launch takes the exact object of its dims, else the first bucket in the file that
-contains its dims, else the generic object. All give equal bits. Machine code must run at any address that is a multiple
-of `alignment`. It is entered at `entry` with the ABI of `jit/llvm/abi.py`.
+ranges; buckets may overlap. A launch uses the exact object of its dims, else the first bucket in the file that contains
+its dims, else the generic object. All give equal bits. Machine code must run at any address that is a multiple of
+`alignment`. It is entered at `entry` with the ABI of `jit/llvm/abi.py`.
 
 ## Rules of the verifier
 
-Bytecode is accepted when all of these hold. Both verifiers (`vm/verify.py`, `runtime_c/program/verify.c`) check them in
-this order, instruction by instruction, and report the first one that is broken. The letters are the kinds of operands
-in `docs/opcodes.md`. Tags of values are checked while running.
+Bytecode is accepted if it keeps all of these rules. Both verifiers (`vm/verify.py`, `runtime_c/program/verify.c`) check
+them in this order, instruction by instruction, and report the first violation. The letters are the kinds of operands in
+`docs/opcodes.md`. Tags of values are checked at run time.
 
 1. the opcode exists
 2. all operands lie inside the function
@@ -384,14 +382,14 @@ in `docs/opcodes.md`. Tags of values are checked while running.
 14. the last instruction has the flag `ends`
 15. every line's pc is the start of an instruction
 
-An instruction reads all its sources before it writes its destinations. A function is *static-flow* when neither it nor
-any function that it calls, directly or not, holds an instruction with the flag `data`.
+An instruction reads all its sources before it writes its destinations. A function is *static-flow* if neither it nor any
+function that it calls, directly or indirectly, has an instruction with the flag `data`.
 
 ## Messages of the contract
 
-Both interpreters check the inputs in order, and the axes of each in order, before anything runs. They report the first
-violation. An axis is written as `length`, `2*length`, `2*length+1`, `length-1` or `384`. `WHY` stands for the symbol's
-`why` in brackets, such as ` (model.py:31)`, or for nothing if that is "".
+Before anything runs, both interpreters check the inputs in order, and the axes of each in order. They report the first
+violation. An axis is written as `length`, `2*length`, `2*length+1`, `length-1` or `384`. `WHY` is the symbol's `why` in
+brackets, such as ` (model.py:31)`, or empty if that is "".
 
 | code | message |
 | --- | --- |

@@ -13,13 +13,13 @@ from .values import text_of
 
 STRATEGIES, VERIFY, HUGE_PAGES = codes("strategy"), codes("verify"), codes("huge_pages")
 BANDS = codes("bands")
-NUMBERS = ("hot_calls", "native_code", "has_compiler", "perf_map")  # those of the fields that C has by name
+NUMBERS = ("hot_calls", "native_code", "has_compiler", "perf_map")  # fields with the same name in C
 COPY = dict(zip((None, True, False), codes("copy").values(), strict=True))
 
 
 @dataclass(frozen=True)
 class CacheLimits:
-    """What a program may keep between calls; 0: no limit, None: the runtime's default."""
+    """The limits of what a program keeps between calls; 0: no limit, None: the runtime's default."""
 
     code_bytes_max: int | None = None
     plans_max: int | None = None
@@ -28,7 +28,7 @@ class CacheLimits:
 
 @dataclass(frozen=True)
 class CallLimits:
-    """What one call may use; 0: no limit, None: the runtime's default."""
+    """The limits of one call; 0: no limit, None: the runtime's default."""
 
     fuel: int | None = None
     memory_max: int | None = None
@@ -37,7 +37,7 @@ class CallLimits:
 
 @dataclass(frozen=True)
 class DepthLimits:
-    """How deep one call may go (`svm_limit_depth`); 0: as deep as the runtime can.
+    """The depth limits of one call (`svm_limit_depth`); 0: the runtime's maximum.
 
     `calls`: calls within calls of the program's functions. `nesting`: containers within containers.
     """
@@ -48,8 +48,8 @@ class DepthLimits:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the file is read: whether its weights are checked, whether it is copied (None: where it is small),
-    the digest that it must have, and whether its weights lie on huge pages."""
+    """How the file is read: whether its weights are checked, whether it is copied (None: if it is small), its
+    required digest, and whether its weights are on huge pages."""
 
     verify: str = "auto"
     copy: bool | None = None
@@ -80,7 +80,7 @@ class LoadOptions:
 
     def c(self, keep: list[Any]) -> Any:
         """Return the `svm_options`, to be used while `keep` lives. Raises ArgumentError for an unknown
-        strategy, way to verify or kind of pages, and for a digest that is none.
+        strategy, kind of verification or kind of pages, and for an invalid digest.
         """
         made = ffi.new("svm_options *")
         lib.svm_options_init(made)
@@ -103,7 +103,7 @@ def strategy_code(name: str) -> int:
 
 
 def verify_code(name: str) -> int:
-    """Return the code in C of a way to verify weights. Raises ArgumentError for an unknown one."""
+    """Return the code in C of a kind of weight verification. Raises ArgumentError for an unknown one."""
     if name not in VERIFY:
         raise ArgumentError(f"verify {name!r} is unknown; known are {', '.join(VERIFY)}")
     return VERIFY[name]

@@ -1,5 +1,5 @@
-"""The bytes of kernel metadata and code objects, both ways: one form in artifacts and for code installed at
-run time.
+"""Serialisation of kernel metadata and code objects: one form for artifacts and for code installed at run
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .program import DTYPE_NAMES, Buffer, Dim, KernelObject, Lines, MachineCode,
 
 _GUARDS = codes("guard")
 GENERIC, EXACT, BUCKET = _GUARDS["generic"], _GUARDS["exact"], _GUARDS["bucket"]  # of the field guard
-HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, then the code
+HASHED_FROM = 48  # offset of the field spec_hash: the hash covers the record from there on, and the code
 _I64 = struct.Struct("<q")
 
 
@@ -32,7 +32,7 @@ class Cursor:
         return ArtifactError(f"{self.what}, byte {self.at}: {sentence}")
 
     def check(self, holds: bool, sentence: str) -> None:
-        """Raise ArtifactError with the sentence unless `holds`."""
+        """Raise ArtifactError with the message unless `holds`."""
         if not holds:
             raise self.fail(sentence)
 
@@ -146,7 +146,7 @@ def _read_terms(cursor: Cursor, n_terms: int, n_dims: int) -> Terms:
 
 
 def _body(o: KernelObject) -> bytes:
-    """Return what follows the structure `object`."""
+    """Return the bytes that follow the structure `object`."""
     parts = [_I64.pack(dim) for dim in o.exact_dims or ()]
     for r in o.ranges or ():
         top = NO_MAX if r.max is None else r.max
@@ -193,7 +193,7 @@ def pack_object(o: KernelObject, code_offset: int = 0) -> bytes:
 
 
 def serialise_object(o: KernelObject) -> bytes:
-    """Return a code object by itself: its record, then its code. The form that `svm_install_code` takes."""
+    """Return a single code object: its record, then its code, in the form of `svm_install_code`."""
     return pack_object(o) + o.code.data
 
 
@@ -240,7 +240,7 @@ def read_object(cursor: Cursor, blobs: bytes | memoryview) -> tuple[KernelObject
 def _read_lines(
     cursor: Cursor, n_rows: int, n_dims: int, buffers: tuple[Buffer, ...], n_tiles: int
 ) -> tuple[Lines, ...]:
-    """Return the rows of buffers that tiles take line by line."""
+    """Return the rows of buffers that tiles read line by line."""
     found: dict[int, Lines] = {}
     for _ in range(cursor.limited(n_rows, "BUFFERS")):
         fields = cursor.record("lines")
@@ -259,7 +259,7 @@ def _read_lines(
 def _read_guard(
     cursor: Cursor, guard: int, n_dims: int
 ) -> tuple[tuple[int, ...] | None, tuple[SizeRange, ...] | None]:
-    """Return the sizes that an exact kernel is for, and the ranges that a bucket's is for."""
+    """Return the sizes of an exact kernel, and the ranges of a bucket's kernel."""
     cursor.check(guard in (GENERIC, EXACT, BUCKET), f"guard is {guard}; it must be 0, 1 or 2")
     exact = tuple(cursor.i64() for _ in range(n_dims)) if guard == EXACT else None
     cursor.check(min(exact or (0,)) >= 0, f"exact dims {exact} must be >= 0")
@@ -267,7 +267,7 @@ def _read_guard(
 
 
 def _code_of(cursor: Cursor, fields: Mapping[str, Any], blobs: bytes | memoryview) -> bytes:
-    """Return the code of the record `object`, its place, its entry point and its alignment checked."""
+    """Return the code of the record `object` after checks of its position, entry point and alignment."""
     offset, size, entry, alignment = (
         fields[name] for name in ("code_offset", "code_size", "entry", "alignment")
     )
@@ -286,7 +286,7 @@ def _check_hash(cursor: Cursor, wanted: bytes, metadata: memoryview, code: bytes
 
 
 def parse_object(data: bytes) -> KernelObject:
-    """Return the code object that `serialise_object` wrote. Raises ArtifactError for anything else."""
+    """Parse the output of `serialise_object`. Raises ArtifactError for anything else."""
     fields = (
         BY_NAME["object"].unpack(data)
         if len(data) >= BY_NAME["object"].size

@@ -1,4 +1,4 @@
-"""A program as Python data: what the compiler hands over, the artifact stores, and the interpreters run.
+"""A program as Python data: the compiler makes it, the artifact stores it, and the interpreters run it.
 
 Indices are positions in the tuples: constants, kernels, functions and strings are named by the bytecode's
 operands. Function 0 is main; its registers on entry, and those of other entry points: the inputs in order,
@@ -17,7 +17,7 @@ import numpy as np
 from .isa import DTYPES
 from .layout import INT_MIN, SECTION_ALIGN
 
-#: dtype -> numpy dtype that holds it; bf16 travels as uint16.
+#: dtype -> numpy dtype that holds it; bf16 is represented as uint16.
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "bool": np.dtype("?"), "u8": np.dtype("u1"), "i8": np.dtype("i1"), "i16": np.dtype("<i2"),
     "i32": np.dtype("<i4"), "i64": np.dtype("<i8"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2"),
@@ -33,9 +33,9 @@ DTYPE_NAMES: Final[tuple[str, ...]] = tuple(DTYPES)
 @dataclass(frozen=True)
 class Symbol:
     """A size, or an int input, that the caller chooses: min <= value <= max (None: unbounded), a multiple of
-    `multiple_of`. Sizes are at least 0; `min` of an int that has no least value is INT_MIN.
+    `multiple_of`. Sizes are at least 0; `min` of an int without a lower bound is INT_MIN.
 
-    `why`: the model's line that wants the bounds, "" if unknown.
+    `why`: the model's line that requires the bounds, "" if unknown.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Symbol:
 
     @property
     def least_tried(self) -> int:
-        """The least value that is tried out: of what may be negative 0, or the greatest value below it."""
+        """The least value to test: 0 if negative values are allowed, or the greatest value below 0."""
         low = max(self.min, 0 if self.max is None else min(self.max, 0))
         return -(-low // self.multiple_of) * self.multiple_of
 
     @property
     def shown_min(self) -> str:
-        """The least value for people, "any" where there is none."""
+        """The least value as text, "any" if there is none."""
         return "any" if self.min == INT_MIN else str(self.min)
 
 
@@ -60,7 +60,7 @@ class Symbol:
 class Axis:
     """One axis of an input or output: size == scale * value(symbol) + offset; symbol None: size == offset.
 
-    `expression`: of an output whose size is none of these, the size as people write it, else "".
+    `expression`: the readable size of an output with none of these forms, else "".
     """
 
     symbol: int | None = None
@@ -79,7 +79,7 @@ class Axis:
         return cls(symbol, scale, offset)
 
     def text(self, symbols: tuple[Symbol, ...]) -> str:
-        """Return how messages write the axis: `length`, `2*length+1`, `384`."""
+        """Return the axis as text for messages: `length`, `2*length+1`, `384`."""
         if self.expression:
             return self.expression
         if self.symbol is None:
@@ -92,7 +92,8 @@ class Axis:
 @dataclass(frozen=True)
 class Input:
     """A parameter of an entry point. `kind`: tensor (then dtype and axes), int (`symbol`: the one it binds),
-    float, bool or str. `is_written`: calls write to it, in the caller's memory.
+    float, bool or str. `is_written`: calls write to it, in the caller's memory. `in_rows`:
+    calls must give it row by row, since the program reads it as it lies in memory.
     """
 
     name: str
@@ -101,13 +102,19 @@ class Input:
     axes: tuple[Axis, ...] = ()
     symbol: int | None = None
     is_written: bool = False
+    in_rows: bool = False
+
+    @property
+    def memory(self) -> int:
+        """What an artifact says of its memory."""
+        return self.is_written + 2 * self.in_rows
 
 
 @dataclass(frozen=True)
 class Output:
     """A result of an entry point, as the compiler declares it.
 
-    `kind`: tensor (then dtype and axes), another tag, or None where that is not declared.
+    `kind`: tensor (then dtype and axes), another tag, or None if undeclared.
     """
 
     name: str
@@ -141,15 +148,15 @@ class Dim:
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    #: What stands for a size that is no int.
+    #: The representation of a size that is not an int.
     Unknown = TypeVar("Unknown", covariant=True, default=Dim)
 else:  # (a default needs Python 3.13)
     from typing import TypeVar
 
     Unknown = TypeVar("Unknown", covariant=True)
-#: A size: an int, or what stands for one (a bare `Size`: a Dim).
+#: A size: an int, or a representation of one (a bare `Size`: a Dim).
 Size: TypeAlias = int | Unknown
-#: A factor times sizes; and the sum of such: bytes of scratch, a tile's cost.
+#: A factor times sizes. Sums of these are bytes of scratch, or a tile's cost.
 Term = tuple[int, tuple[Size, ...]]
 Terms = tuple[Term, ...]
 
@@ -159,8 +166,8 @@ class Buffer(Generic[Unknown]):
     """`buffers[i]` of the kernel ABI: a contiguous row-major array of `dtype` and `shape`; () is 0-d.
 
     `dtype` is one of f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool (bool: one byte, 0 or 1).
-    `is_output`: the kernel writes all of it; otherwise it only reads. Outputs may share memory with an
-    input only where the emitter proved every element is read before its place is written. A launch is given
+    `is_output`: the kernel writes all of it; otherwise it only reads. Outputs may share memory with an input
+    only if the emitter has proved that every element is read before its location is written. A launch gets
     exactly product(shape) elements.
     """
 
@@ -185,21 +192,21 @@ class SizeRange:
         return f"{self.min}..{'' if self.max is None else self.max}{step}"
 
 
-#: What a kernel is compiled for: each dim's value, or the range that it is in; None: any sizes (generic).
+#: The sizes of a kernel's code: each dim's value or range; None: any sizes (generic).
 KernelKey = tuple[int | SizeRange, ...] | None
 
 
 def format_key(key: KernelKey) -> str:
-    """Return a key for people and for hashes: "generic", "16,384", "33..128,384"."""
+    """Return a key as text, also for hashes: "generic", "16,384", "33..128,384"."""
     return "generic" if key is None else ",".join(map(str, key))
 
 
 class Lines(NamedTuple):
-    """How tiles go through a buffer that holds images of `height` lines, one behind the other.
+    """How tiles traverse a buffer of consecutive images of `height` lines.
 
-    `tiles[tile]` of the `Work` counts lines of results, `divisor` of them in a tile; those before it count
-    images, those behind it parts of the same lines. Line y of an image's results takes the buffer's lines
-    from y * stride - low on, `reach` of them, as far as they exist; of a buffer that is written, line y.
+    `tiles[tile]` of the `Work` counts lines of results, `divisor` of them per tile; earlier ones count
+    images, later ones parts of the same lines. Line y of an image's results needs `reach` lines of the buffer
+    from y * stride - low on, as far as they exist; in a written buffer, line y.
     """
 
     buffer: int
@@ -212,12 +219,12 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What a launch has to do, and the memory that it takes.
+    """The work of a launch, and its memory.
 
     `n_tiles` = product over (size, divisor) in `tiles` of ceil(size / divisor). `scratch` bytes per thread =
-    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, same form,
-    for sharing tiles among threads. `lines`: the buffers of which a tile needs some lines only; it may need
-    all of the others.
+    sum over (bytes, sizes) of bytes * product(sizes). `cost` = estimated flops or bytes per tile, in the same
+    form, for dividing tiles among threads. `lines`: the buffers of which a tile needs only some lines; it may
+    need all of the others.
     """
 
     tiles: tuple[tuple[Size, int], ...] = ()
@@ -238,15 +245,15 @@ class MachineCode:
 
 @dataclass(frozen=True)
 class KernelObject:
-    """Machine code of one kernel, with all the runtime must know to call it safely.
+    """Machine code of one kernel, with the data that the runtime needs to call it safely.
 
     `spec_hash` in hex. `buffers` are the spec's: at a launch every buffer must have that dtype and exactly
     product(shape) elements, else the launch is refused.
     `bounds`: (loop, scale, offset, axis) each demanding 0 <= scale * i + offset < axis at i = 0 and
-    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access whose place in range does not
-    follow from the shapes alone; checked at a launch as well.
-    `exact_dims`: the only dims that it is for; `ranges`: a bucket's, one for each dim; both None: generic,
-    any sizes >= 0. `schedule`: its name, then those of the variants that the code has ("14x32 gemv panels").
+    i = loop - 1 whenever loop > 0 (scale < 0 counts down), for every access that is not in range by the
+    shapes alone; also checked at a launch. `exact_dims`: the only dims that it accepts; `ranges`: a bucket's,
+    one for each dim; both None: generic, any sizes >= 0. `schedule`: its name, then the names of the code's
+    variants ("14x32 gemv panels").
     """
 
     spec_hash: str
@@ -267,12 +274,12 @@ class KernelObject:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The family's ways to compute that the code has."""
+        """The family's variants that the code uses."""
         return tuple(self.schedule.split(" ")[1:])
 
     @property
     def key(self) -> KernelKey:
-        """What the code was compiled for, fixed sizes of a bucket as ints."""
+        """The sizes that the code was compiled for; fixed sizes of a bucket are ints."""
         if self.ranges is None:
             return self.exact_dims
         return tuple(r.min if r.min == r.max else r for r in self.ranges)
@@ -280,7 +287,7 @@ class KernelObject:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An entry of the kernel table: `spec` is its canonical JSON, `label` and `source` are for people."""
+    """An entry of the kernel table: `spec` is its canonical JSON; `label` and `source` are for messages."""
 
     spec: str
     n_dims: int
@@ -291,7 +298,7 @@ class Kernel:
 
     @property
     def spec_hash(self) -> str:
-        """SHA-256 (hex) of the spec: what its code objects must carry."""
+        """SHA-256 (hex) of the spec, which its code objects must contain."""
         return hashlib.sha256(self.spec.encode()).hexdigest()
 
 
@@ -300,9 +307,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Function:
-    """A function: `code` is its words (see isa), `lines` (pc, source) says where the code from pc on comes
-    from.
-    """
+    """A function: `code` is its words (see isa), `lines` (pc, source): the source of the code from pc on."""
 
     name: str
     n_params: int
@@ -326,7 +331,7 @@ class Constant:
     """A constant: None, bool, int, float, str, or a tensor as an array of NUMPY_DTYPES[dtype], which need
     not be contiguous: writing the artifact copies it.
 
-    Equality is of bits: NaN equals itself, 0.0 is not -0.0, 1 is not True.
+    Equality is bitwise: NaN equals itself, 0.0 is not -0.0, 1 is not True.
     """
 
     value: Any
@@ -352,7 +357,7 @@ class Constant:
 
     @classmethod
     def tensor(cls, array: np.ndarray[Any, Any], dtype: str, name: str = "") -> Constant:
-        """Return a tensor constant. Raises ValueError where the array's dtype does not hold `dtype`."""
+        """Return a tensor constant. Raises ValueError if the array's dtype does not represent `dtype`."""
         if array.dtype != NUMPY_DTYPES[dtype]:
             raise ValueError(
                 f"constant {name!r}: the array is {array.dtype}; {dtype} is kept as {NUMPY_DTYPES[dtype]}"
@@ -379,5 +384,5 @@ class Program:
 
     @property
     def entry_points(self) -> tuple[EntryPoint, ...]:
-        """What the host calls: main, then the others."""
+        """The functions that the host calls: main, then the others."""
         return (EntryPoint(0, self.inputs, self.outputs), *self.others)

@@ -1,13 +1,12 @@
-"""Reading artifacts: every byte is checked before it means anything."""
+"""Reading artifacts: every byte is checked before it is used."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from .layout import (
     SECTION_ALIGN,
     SECTIONS,
 )
+from .meta import read_meta
 from .objects import Cursor, read_buffers, read_object
 from .program import (
     DTYPE_NAMES,
@@ -53,6 +53,7 @@ from .writer import aligned
 TAG_NAMES = {code: name for name, code in TAGS.items()}
 INPUT_KINDS = ("tensor", "int", "float", "bool", "str", "list")
 CONSTANT_TAGS = ("none", "bool", "int", "float", "str", "tensor")
+MAX_SPELLED = 1 << 28  # of all records, each of which may name the longest string
 COPY_BYTES = 1 << 28  # `read` copies files up to this size
 T = TypeVar("T")
 
@@ -91,15 +92,23 @@ def _header(data: memoryview) -> dict[str, Any]:
         header["n_sections"] == len(SECTIONS),
         f"artifact: {header['n_sections']} sections; it must have {len(SECTIONS)}",
     )
-    _check(
-        header["file_size"] == len(data),
-        f"artifact: {len(data)} bytes; its header says {header['file_size']}",
-    )
     return header
+
+
+def _check_size(header: Mapping[str, Any], size: int) -> None:
+    stated = header["file_size"]
+    _check(stated == size, f"artifact: {size} bytes; its header says {stated}")
+
+
+def stated_size(head: bytes) -> int:
+    """Return the file's size that an artifact's first bytes state. Raises ArtifactError for a header that
+    cannot be read."""
+    return int(_header(memoryview(head))["file_size"])
 
 
 def _sections(data: memoryview) -> dict[str, Section]:
     header = _header(data)
+    _check_size(header, len(data))
     start, row_size = BY_NAME["header"].size, BY_NAME["section"].size
     end = start + row_size * len(SECTIONS)
     _check(end <= len(data), f"artifact: the section table reaches beyond the file's {len(data)} bytes")
@@ -178,15 +187,20 @@ def _strings(section: Section) -> list[str]:
 
 
 class _Reader:
-    """Reads the sections; `strings` comes first, for all the others refer to it."""
+    """Reads the sections; `strings` comes first, because all others refer to it."""
 
     def __init__(self, sections: dict[str, Section]) -> None:
         self.sections = sections
         self.strings = _strings(sections["STRINGS"])
         self.weights = sections["WEIGHTS"].data
+        self._spelled = 0
 
     def string(self, cursor: Cursor, index: int) -> str:
         cursor.check(index < len(self.strings), f"string {index} of {len(self.strings)}")
+        self._spelled += len(self.strings[index])
+        cursor.check(
+            self._spelled <= MAX_SPELLED, f"its records spell out more than {MAX_SPELLED} characters"
+        )
         return self.strings[index]
 
     def all(self, name: str, read: Callable[[Cursor], T], limit: str | None = None) -> tuple[T, ...]:
@@ -248,12 +262,13 @@ class _Reader:
             not is_bound or (kind == "int" and 0 <= symbol < n_symbols),
             f"input {name!r} binds symbol {symbol}",
         )
-        function, is_written = row["function"], row["is_written"]
-        cursor.check(is_written <= (kind == "tensor"), f"input {name!r}: is_written is {is_written}")
+        function, memory = row["function"], row["memory"]
+        cursor.check(memory <= (3 if kind == "tensor" else 0), f"input {name!r}: memory is {memory}")
         if kind == "tensor":
             cursor.check(dtype < len(DTYPE_NAMES), f"input {name!r} has dtype {dtype}")
             axes = tuple(self.axis(cursor) for _ in range(rank))
-            return function, Input(name, kind, DTYPE_NAMES[dtype], axes, is_written=bool(is_written))
+            flags = bool(memory & 1), bool(memory & 2)
+            return function, Input(name, kind, DTYPE_NAMES[dtype], axes, None, *flags)
         cursor.check(
             dtype == 0 and rank == 0,
             f"input {name!r}, a {kind}, has dtype {dtype} and rank {rank}; both must be 0",
@@ -298,7 +313,7 @@ class _Reader:
         cursor.check(min(shape, default=0) >= 0, f"constant {name!r} has sizes {list(shape)}")
         strides = (
             math.prod(size for size in shape if size) * DTYPES[dtype][1]
-        )  # must fit around a size of 0 as well
+        )  # must also fit around a size of 0
         cursor.check(strides <= 1 << 62, f"constant {name!r} has sizes {list(shape)}, over 2^62 bytes")
         wanted = math.prod(shape) * DTYPES[dtype][1]
         cursor.check(size == wanted, f"constant {name!r}: {size} bytes; {dtype}{list(shape)} has {wanted}")
@@ -387,17 +402,9 @@ class _Reader:
             made.append(Kernel(kernel.spec, kernel.n_dims, kernel.buffers, kernel.label, kernel.source, own))
         return tuple(made)
 
-    def meta(self) -> dict[str, Any]:
-        try:
-            data = json.loads(bytes(self.sections["META"].data))
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"section META: it is not JSON: {error}") from None
-        _check(isinstance(data, dict), "section META: it must be a JSON object")
-        return dict(data)
-
 
 def check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
-    """Raise ArtifactError for code objects that are not the kernel's, or there twice."""
+    """Raise ArtifactError for code objects that do not match the kernel, or duplicates."""
     seen = set()
     for o in objects:
         what = f"kernel {kernel.label!r}: a code object for {o.target}"
@@ -414,7 +421,7 @@ def check_objects(kernel: Kernel, objects: tuple[KernelObject, ...]) -> None:
 def _entry_points(
     functions: tuple[Function, ...], inputs: tuple[tuple[int, Input], ...], outputs: tuple[Output, ...]
 ) -> list[EntryPoint]:
-    """Return the entry points, main first, whose inputs and outputs follow each other."""
+    """Return the entry points, main first, whose inputs and outputs are consecutive."""
     named = [function for function, _ in inputs]
     _check(named == sorted(named), "section INPUTS: the functions of its inputs do not ascend")
     made, at, indices, bound = [], 0, list(dict.fromkeys([0, *named])), LIMITS["ENTRY_POINTS"][0]
@@ -429,7 +436,8 @@ def _entry_points(
 
 
 def check_contract(p: Program) -> None:
-    """Raise ArtifactError for a contract that is not its function's, or a symbol that no input binds."""
+    """Raise ArtifactError for a contract that does not match its function, or a symbol that no input
+    binds."""
     for entry in p.entry_points:
         _check(entry.function < len(p.functions), f"function {entry.function} of {len(p.functions)}")
         function, n_inputs, n_outputs = p.functions[entry.function], len(entry.inputs), len(entry.outputs)
@@ -453,15 +461,15 @@ def check_contract(p: Program) -> None:
 
 
 def from_bytes(data: bytes | memoryview) -> Program:
-    """Return the program in `data`, whose memory its weights use. Raises ArtifactError; the code itself: see
-    verify.
+    """Return the program in `data`, whose memory its weights use. Raises ArtifactError. The code itself is
+    not checked: see verify.
     """
     sections = _sections(memoryview(data))
     reader = _Reader(sections)
     functions = reader.functions()
     inputs = reader.all("INPUTS", reader.input, "INPUTS")
     main, *others = _entry_points(functions, inputs, reader.all("OUTPUTS", reader.output, "INPUTS"))
-    needs = any(function or row.is_written for function, row in inputs)
+    needs = any(function or row.memory for function, row in inputs)
     version = BY_NAME["header"].unpack(data)["format_version"]
     _check(
         version == FORMAT_VERSIONS[needs],
@@ -475,7 +483,7 @@ def from_bytes(data: bytes | memoryview) -> Program:
         symbols=reader.all("SYMBOLS", reader.symbol, "SYMBOLS"),
         inputs=main.inputs,
         outputs=main.outputs,
-        meta=reader.meta(),
+        meta=read_meta(sections["META"].data),
         others=tuple(others),
     )
     check_contract(program)
@@ -483,13 +491,14 @@ def from_bytes(data: bytes | memoryview) -> Program:
 
 
 def read(path: str | os.PathLike[str]) -> Program:
-    """Return the program in a file, which is read whole up to COPY_BYTES; the weights of a larger one are
-    mapped from it: it must not be cut short while they are used. Raises ArtifactError, OSError.
+    """Return the program in a file. Files up to COPY_BYTES are read whole; the weights of a larger one are
+    mapped, so it must not be truncated while they are used. Raises ArtifactError, OSError.
     """
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
+        _check_size(_header(memoryview(os.pread(file.fileno(), PAGE, 0))), size)
         if size > COPY_BYTES:
             return from_bytes(np.memmap(file, np.uint8, "r").data)
         memory = np.empty(size + PAGE, np.uint8)

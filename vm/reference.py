@@ -1,7 +1,7 @@
 """The reference interpreter: the executable definition of the instructions, one method per opcode.
 
-Control, registers and calls stand here, other instructions in `reference_scalars`, `reference_tensors` and
-`reference_containers`.
+Control, registers and calls are defined here, other instructions in `reference_scalars`, `reference_tensors`
+and `reference_containers`.
 
 Tensors are contiguous numpy arrays of NUMPY_DTYPES (bf16 as uint16); inputs and constants are read-only
 arrays, and so are views of them. Kernels are run by `run_kernel(kernel index, dims, buffers)`, host functions
@@ -37,7 +37,7 @@ MAX_CALLS = DEFAULTS["CALL_DEPTH"][0]
 
 
 def frozen(value: Any) -> Any:
-    """Return `value`, arrays in it as read-only ones over the same memory."""
+    """Return `value` with its arrays as read-only views of the same memory."""
     if isinstance(value, np.ndarray):
         view = np.require(value, requirements="C").view()
         view.flags.writeable = False
@@ -78,7 +78,7 @@ class Reference(Scalars, Tensors, Containers):
         """Verify the program. Raises VerifyError."""
         verify(program)
         self.program, self.run_kernel, self.externs = program, run_kernel, externs or {}
-        self._frames: list[Frame] = []  # of the calls within each other
+        self._frames: list[Frame] = []  # of the nested calls
         self._methods = {name[3:]: getattr(self, name) for name in dir(self) if name.startswith("op_")}
 
     def call(self, inputs: Sequence[Any], entry: EntryPoint | None = None) -> list[Any]:
@@ -91,7 +91,7 @@ class Reference(Scalars, Tensors, Containers):
         return self.run(entry.function, [*(x if row.is_written else frozen(x) for x, row in rows), *symbols])
 
     def run(self, index: int, args: Sequence[Any]) -> list[Any]:
-        """Run a function on its arguments as they are."""
+        """Run a function on its arguments without checks."""
         function = self.program.functions[index]
         if len(args) != function.n_params:
             raise ArgumentError(
@@ -129,15 +129,15 @@ class Reference(Scalars, Tensors, Containers):
     # Control ----------------------------------------------------------------------------------------
 
     def op_return(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Hand the values to the caller."""
+        """Return the values to the caller."""
         frame.results = [r[value] for value in i["values"]]
 
     def op_jump(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Go on at the target."""
+        """Continue at the target."""
         frame.next = i["target"]
 
     def op_branch(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Go on at `otherwise` unless the condition holds."""
+        """Continue at `otherwise` unless the condition holds."""
         if not r[i["cond"]]:
             frame.next = i["otherwise"]
 
@@ -158,7 +158,7 @@ class Reference(Scalars, Tensors, Containers):
             raise GuardError(self.program.strings[i["message"]])
 
     def op_require(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Stop with a message that was computed unless the condition holds."""
+        """Stop with a computed message unless the condition holds."""
         if not r[i["cond"]]:
             raise GuardError(r[i["message"]])
 
@@ -188,7 +188,7 @@ class Reference(Scalars, Tensors, Containers):
     # Calls ------------------------------------------------------------------------------------------
 
     def op_kernel(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Launch a kernel on buffers that are checked."""
+        """Launch a kernel on checked buffers."""
         index = i["kernel"]
         dims = tuple(elements(r, i, "dims"))
         buffers = [r[b] for b in i["buffers"]]
@@ -207,7 +207,7 @@ class Reference(Scalars, Tensors, Containers):
             r[d] = value
 
     def op_call_dps(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Call a host function that writes into tensors of the program's."""
+        """Call a host function that writes into the program's tensors."""
         name, outputs = self.program.strings[i["name"]], list(elements(r, i, "outputs"))
         others = list(_arrays([value for at, value in enumerate(r) if at not in i["outputs"]]))
         for index, output in enumerate(outputs):

@@ -1,4 +1,4 @@
-"""What instructions check of values before they use them."""
+"""Checks of operand values before instructions use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NESTING = DEFAULTS["NESTING"][0]
 
 
 def check_tag(op: Op, operand: Operand, value: Any, like: Any = None) -> Any:
-    """Return what a register holds. Raises KindError where the operand's row does not allow it."""
+    """Return a register's value. Raises KindError if the operand's row does not allow it."""
     tag, wanted = tag_of(value), operand.takes if operand.tags else ""
     is_right = not operand.tags or tag in operand.tags
     if operand.like:
@@ -36,21 +36,27 @@ def check_key(value: Any, *tags: str) -> Any:
 
 
 def elements(r: list[Any], i: Instruction, name: str) -> Iterator[Any]:
-    """Yield what the registers of a list hold. Raises KindError at the first that its row does not allow."""
+    """Yield the values of the registers of a list. Raises KindError at the first that its row does not
+    allow."""
     operand = i.op.operand(name)
     return (check_tag(i.op, operand, r[register]) for register in i[name])
 
 
+def wrapped(value: int) -> int:
+    """Return the int whose 64 bits are the low ones of `value`."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def check_int64(value: int, what: str) -> int:
-    """Return `value`. Raises IntegerOverflow, naming `what`, where it does not fit in 64 bits."""
+    """Return `value`. Raises IntegerOverflow, naming `what`, if it does not fit in 64 bits."""
     if value not in INT64:
         raise IntegerOverflow(f"{what} leaves 64 bits")
     return value
 
 
 def n_elements(sizes: Sequence[int]) -> int:
-    """Return product(sizes). Raises ShapeError for a negative size, or where sizes other than 0 multiply over
-    2^62.
+    """Return product(sizes). Raises ShapeError for a negative size, or if the product of nonzero sizes
+    exceeds 2^62.
     """
     if min(sizes, default=0) < 0:
         raise ShapeError(f"sizes {list(sizes)} must be >= 0")
@@ -66,7 +72,7 @@ def _depth(value: Any) -> int:
 
 
 def check_nesting(value: Any) -> Any:
-    """Return `value`. Raises LimitExceeded for containers in each other beyond MAX_NESTING."""
+    """Return `value`. Raises LimitExceeded for containers nested deeper than MAX_NESTING."""
     if _depth(value) > MAX_NESTING:
         raise LimitExceeded(f"containers nest deeper than {MAX_NESTING}")
     return value

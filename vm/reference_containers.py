@@ -47,11 +47,11 @@ class Containers:
         r[i["d"]] = len(to_bytes(a) if isinstance(a, str) else a)
 
     def op_append(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """A list with one more element; the old one stays as it was."""
+        """A list with one more element; the old one is unchanged."""
         r[i["d"]] = check_nesting([*r[i["a"]], r[i["value"]]])
 
     def op_set(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """A list with another element at an index; the old one stays as it was."""
+        """A list with another element at an index; the old one is unchanged."""
         items, index = list(r[i["a"]]), r[i["index"]]
         value = check_nesting([r[i["value"]]])[0]
         if not 0 <= index < len(items):
@@ -67,7 +67,7 @@ class Containers:
         r[i["d"]] = items[begin:end]
 
     def op_distinct(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Whether plain values are different ones: nan is no other one."""
+        """Whether plain values are distinct; NaN equals nothing."""
         items = r[i["a"]]
         for index, tag in enumerate(map(tag_of, items)):
             if tag not in ("bool", "int", "float", "str"):
@@ -82,7 +82,7 @@ class Containers:
         r[i["d"]] = to_text(made)
 
     def op_format(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """A bool, int or float as TorchScript writes it."""
+        """A bool, int or float in TorchScript's format."""
         r[i["d"]] = written(r[i["a"]])
 
     def op_text(self, r: list[Any], i: Instruction, frame: Frame) -> None:

@@ -16,5 +16,5 @@ class Frame:
         self.index, self.function = index, function
         self.registers: list[Any] = [*args, *[None] * (function.n_registers - len(args))]
         self.next = 0  # word offset of the next instruction
-        self.call: Instruction | None = None  # that runs
+        self.call: Instruction | None = None  # the call instruction in progress
         self.results: list[Any] | None = None

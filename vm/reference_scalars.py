@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import DivisionByZero, IntegerOverflow
 from .instruction import Instruction
-from .reference_checks import check_int64
+from .reference_checks import check_int64, wrapped
 from .reference_frame import Frame
 from .string_functions import to_bytes
 
@@ -34,6 +34,21 @@ class Scalars:
     def op_mul(self, r: list[Any], i: Instruction, frame: Frame) -> None:
         """Product."""
         self._int(r, i, operator.mul)
+
+    def _wrapping(self, r: list[Any], i: Instruction, function: Callable[[int, int], int]) -> None:
+        r[i["d"]] = wrapped(function(r[i["a"]], r[i["b"]]))
+
+    def op_wrapping_add(self, r: list[Any], i: Instruction, frame: Frame) -> None:
+        """Sum modulo 2**64."""
+        self._wrapping(r, i, operator.add)
+
+    def op_wrapping_sub(self, r: list[Any], i: Instruction, frame: Frame) -> None:
+        """Difference modulo 2**64."""
+        self._wrapping(r, i, operator.sub)
+
+    def op_wrapping_mul(self, r: list[Any], i: Instruction, frame: Frame) -> None:
+        """Product modulo 2**64."""
+        self._wrapping(r, i, operator.mul)
 
     def op_floordiv(self, r: list[Any], i: Instruction, frame: Frame) -> None:
         """Quotient, rounded towards minus infinity."""

@@ -1,4 +1,4 @@
-"""Instructions that make tensors, read sizes and elements of them, and expect them."""
+"""Instructions that make tensors, read their sizes and elements, and check them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tensors:
     program: Program
 
     def _sizes(self, r: list[Any], i: Instruction) -> tuple[int, ...]:
-        """Return the sizes that registers hold. Raises KindError or ShapeError for the first that is none."""
+        """Return the sizes in registers. Raises KindError or ShapeError for the first invalid one."""
         sizes: list[int] = []
         for size in elements(r, i, "sizes"):
             sizes.append(size)
@@ -56,7 +56,7 @@ class Tensors:
         r[i["d"]] = a.reshape(sizes)
 
     def op_part(self, r: list[Any], i: Instruction, frame: Frame) -> None:
-        """Some elements, where they lie."""
+        """Some elements, in the same memory."""
         a, begin, sizes = r[i["a"]], r[i["begin"]], self._sizes(r, i)
         n = n_elements(sizes)
         if not 0 <= begin <= a.size - n:

@@ -1,24 +1,22 @@
-"""What a loaded program tells of itself: its tables, and what its call sites have met."""
+"""Reports of a loaded program: its tables, and the history of its call sites."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ._runtime import ffi, lib
 from .codes import names
 from .errors import OK, KernelError
-from .values import check, text_of
+from .values import text_of
 
 SITE_STATES, TIERS, ENTRY_STATES = names("site"), names("tier"), names("entry")
 
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """An entry of the kernel table: `spec` is JSON, `n_objects` counts code objects that this CPU runs, all
-    of one `target`.
+    """An entry of the kernel table: `spec` is JSON, `n_objects`: the number of code objects that this CPU
+    runs, all of one `target`.
     """
 
     label: str
@@ -59,9 +57,9 @@ class EntryStats:
 
 @dataclass(frozen=True)
 class SiteStats:
-    """A call site: one per kernel-table entry. `outside`: misses at sizes that no exact code and no bucket
-    was for, of a kernel that has buckets. `by_dim`: misses for which a dim had a size that was new, by
-    position (a miss may count for several); `by_combination`: those for which none had.
+    """A call site: one per kernel-table entry. `outside`: misses at sizes without exact code or a bucket, of
+    a kernel that has buckets. `by_dim`: misses with a new size of a dim, by position (a miss may count
+    several times); `by_combination`: misses without any new size.
     """
 
     state: str
@@ -121,18 +119,3 @@ def _entry(row: Any) -> EntryStats:
         tuple(row.dims[0 : row.n_dims]), TIERS[row.tier], ENTRY_STATES[row.state], row.hits, row.n_tiles,
         row.code_bytes, new, text_of(row.schedule), text_of(row.failure),
     )  # fmt: skip
-
-
-def read_text(make: Callable[..., int], program: Any) -> str:
-    """Return the text of a C function that gives one for svm_text_free."""
-    text, error = ffi.new("char **"), ffi.new("svm_error *")
-    check(make(program, text, error), error)
-    try:
-        return ffi.string(text[0]).decode(errors="replace")
-    finally:
-        lib.svm_text_free(text[0])
-
-
-def read_profile(program: Any) -> dict[str, Any]:
-    """Return what was recorded (docs/profile.md)."""
-    return dict(json.loads(read_text(lib.svm_profile, program)))

@@ -1,4 +1,4 @@
-"""Work on large arrays shared out among the CPUs: numpy and C leave Python to other threads meanwhile."""
+"""Work on large arrays divided among the CPUs: numpy and C release the GIL meanwhile."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MAX_SHARES = 8  # more do not move memory faster
 
 
 def in_shares(n: int, work: Callable[[int, int], None], least: int = 1) -> None:
-    """Call `work(begin, end)` side by side for parts of range(n), of `least` or more each, which together are
-    all of it. Raises what the first part that fails raises, once all have ended."""
+    """Call `work(begin, end)` in parallel for parts of range(n), of at least `least` each, which cover it.
+    Raises the error of the first part that fails, once all have ended."""
     n_shares = max(1, min(len(os.sched_getaffinity(0)), MAX_SHARES, n // least))
     ends = [n * i // n_shares for i in range(n_shares + 1)]
     errors: dict[int, BaseException] = {}
@@ -19,7 +19,7 @@ def in_shares(n: int, work: Callable[[int, int], None], least: int = 1) -> None:
     def run(i: int) -> None:
         try:
             work(ends[i], ends[i + 1])
-        except BaseException as error:  # it is raised in the thread that waits
+        except BaseException as error:  # it is raised in the waiting thread
             errors[i] = error
 
     threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(1, n_shares)]

@@ -1,8 +1,8 @@
-"""The sizes that a program's kernels are launched with, from the sizes that its caller chooses.
+"""The sizes of a program's kernel launches, computed from the sizes that its caller chooses.
 
 Main's integer instructions are interpreted over ranges instead of numbers: at fixed symbols the result is the
-launches' dims, at ranges of symbols the ranges that the dims lie in. Nothing runs and no tensor is needed.
-What depends on data is unknown: kernels behind it are left out.
+launches' dims, at ranges of symbols the ranges of the dims. Nothing runs and no tensor is needed.
+Data-dependent values are unknown, and kernels that depend on them are left out.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from .instruction import Instruction, decode_all
 from .program import Axis, KernelKey, Program, SizeRange
 
 Bound = int | None
+MAX_BITS = 128  # of a bound; ints of a program have 64
+MAX_SYMBOLS = 128  # that a number may depend on; with more it counts as unknown
 
 
 @dataclass(frozen=True)
 class Span:
     """The integers low..high (None: no bound) that are multiples of `step` (0: only 0).
 
-    `symbols`: the indices of those that it depends on.
+    `symbols`: the indices of the symbols that it depends on.
     """
 
     low: Bound
@@ -98,7 +100,7 @@ _ARITHMETIC: dict[str, Callable[[Span, Span], tuple[Bound, Bound, int]]] = {
 
 
 def _less(a: Span, b: Span, by: int) -> Span | None:
-    """Return whether a + by <= b as 0 or 1, None where some values say this and some that."""
+    """Return whether a + by <= b as 0 or 1, None if it depends on the values."""
     if a.high is not None and b.low is not None and a.high + by <= b.low:
         return Span.of(1)
     return Span.of(0) if a.low is not None and b.high is not None and a.low + by > b.high else None
@@ -112,7 +114,7 @@ Known = Span | tuple[Span | None, ...] | None  # an int; a tensor's sizes; anyth
 
 
 class _Walk:
-    """Main's registers while its instructions are gone through in order, branches taken and not, but for what
+    """Main's registers during a walk over its instructions in order, both sides of branches, except code that
     a comparison of sizes skips at all of these sizes."""
 
     def __init__(self, program: Program, symbols: Sequence[SizeRange]) -> None:
@@ -126,7 +128,7 @@ class _Walk:
         for i, span in enumerate(self.symbols):
             self.registers[len(program.inputs) + i] = span
         self.launches: list[tuple[int, tuple[Span, ...]]] = []
-        self.equal: list[tuple[Span, Span]] = []  # what guards before the first branch compare
+        self.equal: list[tuple[Span, Span]] = []  # operands of the guards before the first branch
         self._sides: dict[int, tuple[Span | None, ...]] = {}
         self._has_branched = False
 
@@ -138,15 +140,21 @@ class _Walk:
 
     @staticmethod
     def _apply(op: str, a: Span, b: Span) -> Span:
-        return Span(*_ARITHMETIC[op](a, b), a.symbols | b.symbols)
+        low, high, step = _ARITHMETIC[op](a, b)
+        low, high = (None if x is None or x.bit_length() > MAX_BITS else x for x in (low, high))
+        return Span(low, high, step if step.bit_length() <= MAX_BITS else 1, a.symbols | b.symbols)
+
+    def is_symbol(self, span: Span) -> bool:
+        """Return whether a span is that of a symbol itself."""
+        return len(span.symbols) == 1 and span == self.symbols[min(span.symbols)]
 
     def spans(self, registers: Sequence[int]) -> tuple[Span | None, ...]:
-        """Return what is known of ints in registers."""
+        """Return the known spans of ints in registers."""
         found = (self.registers.get(r) for r in registers)
         return tuple(x if isinstance(x, Span) else None for x in found)
 
     def step(self, i: Instruction) -> None:
-        """Follow one instruction."""
+        """Interpret one instruction."""
         name = i.op.name
         if name == "kernel":
             dims = self.spans(i["dims"])
@@ -158,7 +166,7 @@ class _Walk:
             self.registers[register] = self._result(i)
 
     def _compare(self, i: Instruction) -> None:
-        """Note what every call's guards say is equal."""
+        """Note the equalities that the guards of every call state."""
         self._has_branched |= i.op.name == "branch"
         if i.op.name == "eq":
             self._sides[i["d"]] = self.spans((i["a"], i["b"]))
@@ -190,7 +198,8 @@ class _Walk:
             return None if a is None or b is None else _COMPARISONS[name](a, b)
         if name in _ARITHMETIC:
             a, b = self.spans((i["a"], i["b"]))
-            return None if a is None or b is None else self._apply(name, a, b)
+            found = None if a is None or b is None else self._apply(name, a, b)
+            return found if found is None or len(found.symbols) <= MAX_SYMBOLS else None
         return None
 
 
@@ -207,8 +216,8 @@ def launches(program: Program, sizes: Mapping[str, int]) -> list[tuple[int, tupl
 
 
 def derived_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the symbols that guards compare with what other symbols say, at `sizes` (values of all symbols):
-    what each of them must be there."""
+    """Return the symbols that guards equate with expressions of other symbols, and their required values at
+    `sizes` (values of all symbols)."""
     walk, found = _walked(program, sizes, to_last_guard=True), {}
     for a, b in walk.equal:
         for i, symbol in enumerate(walk.symbols):
@@ -225,14 +234,14 @@ def dim_symbols(program: Program) -> dict[int, list[tuple[frozenset[str], bool]]
     found: dict[int, list[tuple[frozenset[str], bool]]] = {}
     names = [s.name for s in program.symbols]
     for kernel, dims in walk.launches:
-        rows = [(frozenset(names[i] for i in d.symbols), d in walk.symbols) for d in dims]
+        rows = [(frozenset(names[i] for i in d.symbols), walk.is_symbol(d)) for d in dims]
         old = found.setdefault(kernel, rows)
         found[kernel] = [(a | b, x and y and a == b) for (a, x), (b, y) in zip(old, rows, strict=True)]
     return found
 
 
 def _walked(program: Program, sizes: Mapping[str, int | SizeRange], to_last_guard: bool = False) -> _Walk:
-    """Follow main at these sizes, to its end or, which takes less time, to the last guard of every call."""
+    """Walk main at these sizes, to its end or, which is faster, to the last guard of every call."""
     whole = whole_ranges(program)
     ranges = [sizes.get(s.name, whole[s.name]) for s in program.symbols]
     walk = _Walk(program, [SizeRange(r, r, max(r, 1)) if isinstance(r, int) else r for r in ranges])
@@ -249,7 +258,7 @@ def _walked(program: Program, sizes: Mapping[str, int | SizeRange], to_last_guar
 
 
 def _guards(instructions: Sequence[Instruction]) -> Iterator[int]:
-    """Yield where the guards before the first branch are."""
+    """Yield the positions of the guards before the first branch."""
     for place, instruction in enumerate(instructions):
         if instruction.op.name == "branch":
             return
@@ -262,7 +271,7 @@ def kernel_keys(
 ) -> list[tuple[int, KernelKey]]:
     """Return, in order, each kernel that main launches and the key of its dims at `sizes`.
 
-    Symbols that are not given take the contract's whole range. `named`: leave out kernels whose dims depend
+    Symbols that are not given have the contract's whole range. `named`: leave out kernels whose dims depend
     on none of these symbols. Kernels without dims and those whose dims depend on data are left out.
     """
     walk = _walked(program, sizes)

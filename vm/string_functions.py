@@ -1,8 +1,8 @@
-"""What the functions of the opcode `text` give: TorchScript's methods of strings, which work on bytes.
+"""The functions of the opcode `text`: TorchScript's string methods, which work on bytes.
 
 `STRING_FUNCTIONS` in vm/isa.py is their table; the C runtime has them in runtime_c/values/string_functions.c.
-A string that was cut within a character stands in Python with surrogates (`surrogateescape`) for its loose
-bytes.
+A string that was cut within a character is represented in Python with surrogates (`surrogateescape`) for the
+partial bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .isa import STRING_FUNCTIONS, article
 from .literals import written
 
 _MAX_BYTES: Final = LIMITS["STRING_BYTES"][0]
-_LIMIT = ContextVar("limit", default=_MAX_BYTES)  # of the call that runs
+_LIMIT = ContextVar("limit", default=_MAX_BYTES)  # of the current call
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -38,7 +38,7 @@ def to_text(data: bytes) -> str:
 
 
 def is_whole(value: Any) -> bool:
-    """Return True where no string in a value was cut within a character."""
+    """Return True if no string in a value was cut within a character."""
     if isinstance(value, list | tuple | dict):
         items = [*value, *value.values()] if isinstance(value, dict) else value
         return all(map(is_whole, items))
@@ -46,7 +46,7 @@ def is_whole(value: Any) -> bool:
 
 
 def call_string_function(name: str, args: Sequence[Any], max_bytes: int = _MAX_BYTES) -> Any:
-    """Return what a function gives. Raises KindError for arguments that its row does not allow, LimitExceeded
+    """Return a function's result. Raises KindError for arguments that its row does not allow, LimitExceeded
     for a string of more than `max_bytes`, else the errors of the function."""
     takes = STRING_FUNCTIONS[name].takes
     for index, (x, tag) in enumerate(zip(args, takes, strict=True)):
@@ -74,7 +74,7 @@ def _from_bytes(value: Any) -> Any:
 
 
 def check_size(n_bytes: int) -> None:
-    """Raise LimitExceeded for a string of so many bytes that no program may make it."""
+    """Raise LimitExceeded for a string longer than a program may make."""
     n_bytes = min(n_bytes, _INT64[-1])
     if n_bytes > _LIMIT.get():
         raise LimitExceeded(f"a string of {n_bytes} bytes is over the limit of {_LIMIT.get()}")
@@ -124,13 +124,13 @@ def _title(s: bytes) -> bytes:
 
 
 def _window(s: bytes, start: int, end: int) -> tuple[int, int]:
-    """Return the bounds of a search: those below 0 are counted from the end, an end of -1 is that."""
+    """Return the bounds of a search: those below 0 count from the end; -1 as end is the end itself."""
     n = len(s)
     return max(0, n + start) if start < 0 else start, max(0, n + end + 1) if end < 0 else end
 
 
 def _cut(s: bytes, start: int, end: int) -> tuple[bytes, int]:
-    """Return the part that is searched and where it begins."""
+    """Return the part that is searched and its start."""
     start, end = _window(s, start, end)
     if start > len(s):
         raise IndexOutOfRange(f"the search begins at {start}; the string has {len(s)} bytes")
@@ -309,7 +309,7 @@ def _chr(code: int) -> bytes:
 
 def _int(s: bytes) -> int:
     found = re.fullmatch(rb"[ \t-\r]*([+-]?)([0-9]+)", s)
-    digits = found[2].lstrip(b"0") or b"0" if found else b""  # int() refuses thousands
+    digits = found[2].lstrip(b"0") or b"0" if found else b""  # int() refuses thousands of digits
     number = int(found[1] + digits) if found and len(digits) < 20 else None
     if number is None or number not in _INT64:
         raise GuardError(f"invalid literal for int() with base 10: '{_shown(s)}'")
@@ -339,7 +339,7 @@ def _float(s: bytes) -> float:
 
 
 def _is_inexact(made: float, decimal: str, hexadecimal: str) -> bool:
-    """Return True for a number below the normal ones that is not that of the text."""
+    """Return True for a subnormal number that differs from the text's value."""
     if made >= 2.0**-1022:
         return False
     digits, _, exponent = (hexadecimal or decimal).lower().partition("p" if hexadecimal else "e")
@@ -409,7 +409,7 @@ def _percent(text: bytes, values: tuple[Any, ...]) -> bytes:
 
 
 def _field(key: bytes, x: Any) -> bytes:
-    """Return a value as the field % with that letter has it."""
+    """Return a value formatted by % with that letter."""
     is_number = isinstance(x, int | float) and not isinstance(x, bool)
     if key == b"s":
         return _text_of(x)
@@ -431,12 +431,12 @@ def _kind(x: Any) -> str:
 
 
 def _int32(x: float) -> int:
-    """Return a float as C's int, as a CPU of x86 converts it."""
+    """Return a float converted to C's int, as x86 does."""
     return int(x) if math.isfinite(x) and -(1 << 31) <= int(x) < 1 << 31 else -(1 << 31)
 
 
 def _decimal(key: bytes, x: int | float) -> bytes:
-    """Return the nearest float of 32 bits with six digits behind the point."""
+    """Return the nearest 32-bit float with six decimals."""
     with np.errstate(all="ignore"):
         number = float((np.int64(x) if isinstance(x, int) else np.float64(x)).astype(np.float32))
     letter = "f" if key in b"fF" else "e"

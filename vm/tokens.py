@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from .errors import Error
 from .layout import LIMITS
+from .schema import Refused, Schema, parse
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<comment>;.*)|(?P<string>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<json>\{.*)|(?P<hash>@[0-9a-f]{16}\b)"""
     r"""|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan)\b)"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<punct>\.\.|[()\[\],:=*]))"""
 )
-#: Kind of token -> what an error says must stand there.
+#: Kind of token -> the expectation in an error message.
 _WANTED: Final = {
     "string": 'a string in quotes, such as "x"', "json": "a JSON object, such as {}", "number": "a number",
     "name": "a name",
@@ -28,7 +29,7 @@ U32: Final = (0, (1 << 32) - 1)
 
 
 class AssemblyError(Error, ValueError):
-    """Text that is no program. The message names the line and the column."""
+    """Text that is not a program. The message names the line and the column."""
 
 
 def known(names: Collection[str], name: str) -> str:
@@ -40,7 +41,7 @@ def known(names: Collection[str], name: str) -> str:
 
 
 class Line:
-    """One line's tokens: (kind, text, column). Methods take the next one; what they do not find raises
+    """One line's tokens: (kind, text, column). Methods take the next one; an unexpected token raises
     AssemblyError."""
 
     def __init__(self, number: int, text: str) -> None:
@@ -101,7 +102,7 @@ class Line:
             raise self._missing(repr(text))
 
     def string(self) -> str:
-        """Take a string that the format can hold."""
+        """Take a string that the format allows."""
         try:
             text = str(json.loads(self.take("string")))
             text.encode()
@@ -113,20 +114,15 @@ class Line:
             raise self.fail("the string holds a zero character, which the format does not") from None
         return text
 
-    def object(self) -> dict[str, Any]:
+    def object(self, schema: Schema) -> dict[str, Any]:
         """Take a JSON object, which is the rest of the line."""
-        text = self.take("json")
         try:
-            found = json.loads(text)
-            json.dumps(found, ensure_ascii=False).encode()
-        except json.JSONDecodeError as error:
-            raise self._error(self.tokens[self.at - 1][2] + error.pos, f"JSON: {error.msg}") from None
-        except (ValueError, RecursionError) as error:
-            raise self.fail(f"JSON that the format cannot hold: {str(error)[:100]}") from None
-        return dict(found)
+            return dict(schema.read(parse(self.take("json")), ()))
+        except Refused as refused:
+            raise self.fail(f"JSON: {refused}") from None
 
     def integer(self, bounds: tuple[int, int] = INT64) -> int:
-        """Take an integer that lies within `bounds`, both included."""
+        """Take an integer within `bounds`, inclusive."""
         text = self.take("number")
         if not re.fullmatch(r"[-+]?\d+", text):
             raise self.fail(f"{cut(text)} is not an integer")
@@ -152,7 +148,7 @@ class Line:
         return name
 
     def items(self, close: str, read: Callable[[], Any], limit: str = "") -> list[Any]:
-        """Read comma-separated items up to `close`, not more than the limit of that name."""
+        """Read comma-separated items up to `close`, at most the limit of that name."""
         items: list[Any] = []
         bound, what = LIMITS[limit] if limit else (None, "")
         while not self.skip(close):
@@ -173,13 +169,13 @@ class Line:
             raise self.fail("the text is not base64") from None
 
     def end(self) -> None:
-        """Demand that no token is left."""
+        """Require that no token is left."""
         if self.at != len(self.tokens):
             raise self.fail(f"{cut(self.peek())!r} must not follow; delete it", self.at)
 
 
 def cut(text: str) -> str:
-    """Return text as an error shows it: not all of what is long."""
+    """Return text for an error message, shortened if it is long."""
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 

@@ -27,30 +27,30 @@ from .program import DTYPE_NAMES
 
 INT64 = range(-(1 << 63), 1 << 63)
 TAG_NAMES = {code: name for name, code in TAGS.items()}
-_NO_MEMORY = 64  # the address of an empty array whose library gives 0: NULL would refuse it
+_NO_MEMORY = 64  # the address of an empty array whose library returns 0: NULL would be refused
 _CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", dict: "dict"}
 
 
-#: `raised`: what a callback of this thread raised, which cannot pass through C.
+#: `raised`: the exception of a callback of this thread, which cannot pass through C.
 _KEPT = threading.local()
 
 
 def keep_raised(kind: type[BaseException], raised: BaseException, traceback: Any) -> None:
-    """Keep what a callback raised until the C function that called it returns (cffi's `onerror`). A signal's
-    handler may raise anywhere, before a callback's first line too."""
+    """Keep a callback's exception until the C function that called it returns (cffi's `onerror`). A signal
+    handler may raise anywhere, even before a callback's first line."""
     _KEPT.raised = raised
 
 
 def raise_kept() -> None:
-    """Raise what a callback of this thread raised, if any did."""
+    """Raise the exception of a callback of this thread, if any."""
     raised, _KEPT.raised = getattr(_KEPT, "raised", None), None
     if raised is not None:
         raise raised
 
 
 def _was_interrupted(code: int, message: str) -> bool:
-    """Return whether a call failed in a callback that could not even say so: a second signal came while the
-    first one's exception was kept."""
+    """Return whether a call failed in a callback whose exception was lost: a second signal arrived while the
+    first one's exception was being kept."""
     return (
         code == Cancelled.code
         or (code == OutOfMemory.code and "allocator refused" in message)
@@ -63,9 +63,17 @@ def text_of(pointer: Any) -> str:
     return "" if pointer == ffi.NULL else ffi.string(pointer).decode(errors="replace")
 
 
+def check_cancelled(code: int, flag: Any) -> None:
+    """Raise Cancelled if a call's flag (an `int32_t *` or NULL) stopped it, or a callback's exception if one
+    did. Without a flag only callbacks stop calls."""
+    if code == Cancelled.code and flag != ffi.NULL and flag[0]:
+        raise_kept()
+        raise Cancelled("the call was stopped: its CancelFlag is set")
+
+
 def check(code: int, error: Any) -> None:
-    """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and place; or what a
-    callback raised."""
+    """Raise the exception of a code other than SVM_OK, with the `svm_error`'s message and position; or a
+    callback's exception."""
     if code == OK:
         return
     raise_kept()
@@ -101,8 +109,7 @@ def fill_tensor(tensor: Any, address: int, dtype: str, shape: tuple[int, ...], w
 
 
 def check_written(x: Any, what: str) -> None:
-    """Raise ArgumentError where an array cannot be changed where it lies: it is read-only, or would be
-    copied."""
+    """Raise ArgumentError if an array cannot be changed in place: it is read-only, or would be copied."""
     library = library_of(x)
     if not is_writable(x):
         raise ArgumentError(f"{what} is changed in place; pass an array that can be written")
@@ -110,8 +117,18 @@ def check_written(x: Any, what: str) -> None:
         raise ArgumentError(f"{what} is changed in place; pass a contiguous array with aligned elements")
 
 
+def check_in_rows(x: Any, what: str) -> None:
+    """Raise ArgumentError unless an array is row-major from the start of its storage."""
+    library, start = library_of(x), getattr(x, "storage_offset", int)
+    if start() or library.address(library.array(x, what)[0]) != library.address(x):
+        raise ArgumentError(
+            f"{what} is read as it lies in memory (as_strided, stride, is_contiguous); pass a contiguous copy"
+        )
+
+
 def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
-    """Fill an `svm_value` with a Python value; what must stay alive during its use is appended to `keep`.
+    """Fill an `svm_value` with a Python value; objects that must stay alive during its use are appended to
+    `keep`.
 
     Raises KindError for a value that registers cannot hold, IntegerOverflow for an int beyond int64, and
     Library.array's errors.
@@ -189,7 +206,7 @@ class Allocation:
     """
 
     def __init__(self, library: Library, room: Mapping[int, tuple[Any, str]] | None = None) -> None:
-        """`room`: arrays of the caller's for some leaves, each with the name that errors give it."""
+        """`room`: the caller's arrays for some leaves, each with its name for errors."""
         self.library, self.room = library, room or {}
         self.leaves: dict[
             int, tuple[int, tuple[int, ...], str, Any]
@@ -210,7 +227,7 @@ class Allocation:
         return address
 
     def take(self, tensor: Any) -> Any:
-        """Return the array of a tensor that the call returned: the one made for it, or else a copy."""
+        """Return the array of a tensor that the call returned: the one allocated for it, or else a copy."""
         shape, dtype, address = (
             shape_of(tensor),
             DTYPE_NAMES[tensor.dtype],
@@ -227,7 +244,7 @@ class Allocation:
 
 
 def check_room(array: Any, name: str, shape: tuple[int, ...], dtype: str) -> None:
-    """Raise ArgumentError for an array that cannot take a result of this form where it lies."""
+    """Raise ArgumentError for an array that cannot hold a result of this form in place."""
     library = library_of(array)
     plain, given = library.array(array, f'out "{name}"')
     is_plain = library.address(plain) == library.address(array) and is_writable(array)
@@ -243,7 +260,7 @@ def _allocate(context: Any, leaf: int, like: Any, size: int) -> Any:
 
 
 class Lent:
-    """Stands for an allocation where tensors become arrays over their own memory, to be read for a while."""
+    """Acts as an allocation whose tensors become arrays over their own memory, to be read for a while."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -254,14 +271,14 @@ class Lent:
         return self.library.over(ffi.buffer(tensor.data, n_bytes(shape, dtype)), shape, dtype)
 
 
-#: Handles of the arrays whose memory the runtime reads, by address.
+#: Handles of arrays whose memory the runtime reads, by address.
 _GIVEN: dict[int, Any] = {}
 
 
 def give(value: Any, array: Any, library: Library, what: str) -> None:
     """Fill an `svm_value` with an array's own memory, which stays alive until the runtime releases it.
 
-    Raises as Library.array does.
+    Raises the errors of Library.array.
     """
     array, dtype = library.array(array, what)
     tensor, error, handle = ffi.new("svm_tensor *"), ffi.new("svm_error *"), ffi.new_handle(array)
@@ -283,7 +300,7 @@ def _release(context: Any) -> None:
 def to_python(value: Any, allocation: Allocation | Lent, made: dict[int, Any] | None = None) -> Any:
     """Return an `svm_value` as a Python value; tensors become arrays of the allocation's library.
 
-    `made`: the containers of a call so far, by address: one that comes twice is one object.
+    `made`: the containers of a call so far, by address: a repeated one is the same object.
     """
     tag = TAG_NAMES.get(value.tag, "?")
     if tag == "tensor":

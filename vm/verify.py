@@ -1,7 +1,7 @@
-"""The verifier: what bytecode must fulfil before its first instruction runs, as a table of rules.
+"""The verifier: the requirements on bytecode before it runs, as a table of rules.
 
-runtime_c/program/verify.c checks the same rules in the same order; random mutated programs hold both to it.
-Tags of values are checked while running, so the rules are about structure alone.
+runtime_c/program/verify.c checks the same rules in the same order; tests compare both on random mutated
+programs. Tags of values are checked at run time, so the rules concern structure only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .isa import DTYPES, STRING_FUNCTIONS
 from .layout import LIMITS
 from .program import Function, Program
 
-#: A rule for one instruction: returns what is wrong, or None.
+#: A rule for one instruction: returns its violation, or None.
 Rule = Callable[[Program, Function, Instruction], str | None]
 MAX_RANK = LIMITS["RANK"][0]
 
@@ -107,11 +107,11 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Verified:
-    """What the verifier learnt of a function."""
+    """The verifier's results for a function."""
 
     starts: frozenset[int]
     calls: frozenset[int]
-    reads_data: bool  # it has an instruction with the flag `data` itself
+    reads_data: bool  # it directly contains an instruction with the flag `data`
 
 
 def _fail(program: Program, index: int, pc: int, sentence: str) -> VerifyError:

@@ -1,4 +1,4 @@
-"""What a launch of a code object takes, by its dims: sums of products of sizes."""
+"""The work of a launch of a code object, by its dims: sums of products of sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .program import Dim, KernelObject, Term
 
-LAUNCH_NS, UNIT_NS = 300.0, 0.02  # of a launch, of a flop or byte: where nothing was measured
+LAUNCH_NS, UNIT_NS = 300.0, 0.02  # per launch, per flop or byte, if nothing was measured
 
 
 def product_terms(terms: Iterable[Term], dims: Sequence[int]) -> int:

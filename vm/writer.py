@@ -1,4 +1,4 @@
-"""Writing artifacts: sections out of a Program, weights streamed after them."""
+"""Writing artifacts: the sections of a Program, then its weights as a stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .program import Axis, Constant, Function, Input, Kernel, Output, Program, S
 from .shares import in_shares
 
 Array = np.ndarray[Any, Any]
-PIECE_BYTES = 1 << 22  # of an array that is copied on its way into the file
+PIECE_BYTES = 1 << 22  # of an array that must be copied before it is written
 CHUNKS_OF_SHARE = 8  # a thread that writes fewer costs more than it saves
 
 
@@ -47,9 +47,7 @@ def aligned(offset: int, alignment: int) -> int:
 
 
 class Strings:
-    """The string table while it grows. A program's own strings come first, so that its code's operands
-    stay.
-    """
+    """The growing string table. A program's own strings come first, so its code's operands stay valid."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         self.table = list(strings)
@@ -91,7 +89,7 @@ def _axis(axis: Axis, string: Strings) -> bytes:
 def _input(function: int, i: Input, string: Strings) -> bytes:
     row = BY_NAME["input"].pack(
         name=string(i.name), kind=TAGS[i.kind], dtype=DTYPES[i.dtype][0] if i.dtype else 0, rank=len(i.axes),
-        symbol=NO_SYMBOL if i.symbol is None else i.symbol, function=function, is_written=int(i.is_written),
+        symbol=NO_SYMBOL if i.symbol is None else i.symbol, function=function, memory=i.memory,
     )  # fmt: skip
     return row + b"".join(_axis(axis, string) for axis in i.axes)
 
@@ -145,7 +143,7 @@ def _kernel(k: Kernel, string: Strings) -> bytes:
 
 
 class _Weights:
-    """Places of tensors in WEIGHTS; memory that is given twice, as one array or two, is stored once."""
+    """Offsets of tensors in WEIGHTS; memory that occurs twice, as one array or two, is stored once."""
 
     def __init__(self) -> None:
         self.placed: list[tuple[int, Array]] = []
@@ -183,8 +181,8 @@ class _Weights:
 
 
 def _by_chunk(data: memoryview, at: int) -> Iterator[memoryview]:
-    """Yield the parts of what lies `at` bytes behind the section's begin that the chunks have of it: each is
-    written and hashed where it lies, while it is in the caches."""
+    """Yield data that begins `at` bytes after the section's start, split at the bounds of chunks: each part
+    is written and hashed in place while it is in the caches."""
     begin, end = 0, -at % CHUNK or CHUNK
     while begin < len(data):
         yield data[begin:end]
@@ -192,14 +190,14 @@ def _by_chunk(data: memoryview, at: int) -> Iterator[memoryview]:
 
 
 def memory_key(array: Array) -> tuple[int, ...]:
-    """Return what arrays over the same memory share."""
+    """Return a key that arrays over the same memory share."""
     if array.nbytes and array.flags.c_contiguous:
         return array.ctypes.data, array.nbytes
     return (id(array),)
 
 
 def _pieces(array: Array, begin: int, end: int) -> Iterator[memoryview]:
-    """Yield an array's bytes from `begin` to `end`: of one that is not contiguous, copies of a few MB."""
+    """Yield an array's bytes from `begin` to `end`; if it is not contiguous, in copies of a few MB."""
     if begin >= end:
         return
     if array.flags.c_contiguous:
@@ -249,7 +247,7 @@ def _records(p: Program, string: Strings, place: Callable[[Array], int]) -> dict
 
 
 def string_order(p: Program) -> list[str]:
-    """Return the string table of the program as it would be without its own strings."""
+    """Return the string table that the program would have without its own strings."""
     string = Strings([""])
     _records(p, string, lambda array: 0)
     return string.table
@@ -289,8 +287,8 @@ def _placed(sections: dict[str, _Section]) -> dict[str, _Section]:
 
 
 def _version(p: Program) -> int:
-    """Return the first format version that has what the program needs."""
-    return FORMAT_VERSIONS[bool(p.others) or any(row.is_written for row in p.inputs)]
+    """Return the first format version that supports the program."""
+    return FORMAT_VERSIONS[bool(p.others) or any(row.memory for row in p.inputs)]
 
 
 def _head(p: Program, sections: Mapping[str, _Section]) -> bytes:
@@ -314,8 +312,8 @@ def _head(p: Program, sections: Mapping[str, _Section]) -> bytes:
 
 
 def _write_weights(weights: _Weights, file: IO[bytes], at: int) -> list[bytes]:
-    """Write the weights where their section begins, and return their hashes. CPUs share a file of the system
-    out among them: memory for it that the system has to find takes longer than copying."""
+    """Write the weights where their section begins, and return their hashes. The CPUs divide an
+    operating-system file among them, because allocating its pages takes longer than copying."""
     try:
         descriptor = file.fileno()
     except OSError:  # a file in memory
@@ -335,8 +333,8 @@ def _write_weights(weights: _Weights, file: IO[bytes], at: int) -> list[bytes]:
 
 
 def write_to(program: Program, file: IO[bytes]) -> None:
-    """Write the artifact into a file that stands at 0, and leave it at the artifact's end. Weights are read
-    once, hashed as they are written, and their hashes, which come before them, last; a pipe needs these
+    """Write the artifact into a file at position 0, and leave the position at the artifact's end. Weights are
+    read once, hashed as they are written, and their hashes, which come before them, last; a pipe needs these
     first, so they are read twice. Raises ValueError for a program that the format cannot hold.
     """
     weights = _Weights()

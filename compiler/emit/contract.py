@@ -1,8 +1,8 @@
 """The input contract: how a graph's inputs and symbols become the rows that the VM checks before anything
 runs.
 
-A row says scale * symbol + offset, or a constant. An axis whose size is any other expression gets a symbol of
-its own, and a guard at the start of the program that compares both.
+A row holds scale * symbol + offset, or a constant. An axis whose size is any other expression gets its own
+symbol, and a guard at the start of the program that compares both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..ir.types import DictType, ListType, ScalarType, TensorType, TupleType, Ty
 
 @dataclass(frozen=True)
 class Guard:
-    """What must hold at the start: `left == right`, else the program stops with `message`."""
+    """A condition at the start: `left == right`, else the program stops with `message`."""
 
     left: DimExpr
     right: DimExpr
@@ -57,10 +57,10 @@ def contract_of(graph: Graph) -> Contract:
 
 
 def share_symbols(contracts: Sequence[Contract]) -> list[Contract]:
-    """Return the contracts of a program's entry points, each with the symbols of all: each name once, in the
-    order in which they come.
+    """Return the contracts of a program's entry points, each with the symbols of all, each name once, in
+    order of occurrence.
 
-    Raises ShapeError for a name with other bounds in two of them.
+    Raises ShapeError for a name with different bounds in two of them.
     """
     table: dict[str, Symbol] = {}
     for row in (row for contract in contracts for row in contract.symbols):
@@ -73,7 +73,7 @@ def share_symbols(contracts: Sequence[Contract]) -> list[Contract]:
 
 
 def _with_symbols(contract: Contract, symbols: tuple[Symbol, ...], index: Mapping[str, int]) -> Contract:
-    """Return `contract` with a table of symbols that has its own."""
+    """Return `contract` with a larger table of symbols that includes its own."""
     places = [index[row.name] for row in contract.symbols]
 
     def moved(row: Any) -> Any:
@@ -84,8 +84,8 @@ def _with_symbols(contract: Contract, symbols: tuple[Symbol, ...], index: Mappin
 
 
 def outputs_of(graph: Graph, contract: Contract) -> tuple[Output, ...]:
-    """Return what a caller is told of the results of `graph`: tags, dtypes, and sizes by the symbols of the
-    contract, or as text where they are no multiple of one plus a number."""
+    """Return the declared results of `graph`: tags, dtypes, and sizes as scale * symbol + offset, or else as
+    text."""
     index = {s.name: i for i, s in enumerate(contract.symbols)}
     return tuple(
         _output(name, value.type, index)
@@ -116,16 +116,17 @@ class _ContractBuilder:
         infos = graph.symbols.values()
         self.symbols = [Symbol(i.name, i.min, i.max, i.multiple_of, i.why) for i in infos]
         self.in_place = {f"state.{name}" for name in graph.structure.get("in_place", [])}
+        self.in_rows = set(graph.structure.get("in_rows", []))
         self.index = {s.name: i for i, s in enumerate(self.symbols)}
         self.bound: set[int] = set()
         self.guards: list[Guard] = []
 
     def input(self, name: str, value: Value) -> Input:
-        """Return the row of one input, its axes bound."""
+        """Return the row of one input, and bind its axes."""
         type = value.type
         if isinstance(type, TensorType):
             axes = tuple(self._axis(name, i, size) for i, size in enumerate(type.shape))
-            return Input(name, "tensor", type.dtype, axes, is_written=name in self.in_place)
+            return Input(name, "tensor", type.dtype, axes, None, name in self.in_place, name in self.in_rows)
         if isinstance(type, ListType):
             return Input(name, "list")
         if not isinstance(type, ScalarType):
@@ -164,7 +165,7 @@ class _ContractBuilder:
 
 
 def _linear(size: DimExpr) -> tuple[str, int, int] | None:
-    """Return (symbol, scale, offset) where `size` is scale * symbol + offset with scale >= 1."""
+    """Return (symbol, scale, offset) if `size` is scale * symbol + offset with scale >= 1."""
     if isinstance(size, int):
         return None
     free = list(size.free_symbols)

@@ -27,7 +27,7 @@ from .registers import Code
 
 Compile = Callable[[KernelSpec], Sequence[KernelObject]]
 INITIAL_STATE = "initial_state"  # a function of programs that have state
-IMMEDIATE = 1 << 31  # ints below it (in size) are operands of `int`, others constants
+IMMEDIATE = 1 << 31  # ints below it (in magnitude) are operands of `int`, others constants
 
 
 def emit(
@@ -39,9 +39,9 @@ def emit(
     """Return the program of a lowered graph, which is main. `compile` gives the code objects of a spec
     (None: the program has none).
 
-    `functions` are what `call` nodes name; `others` the entry points besides main, by the names of their
-    graphs, with the same state. Raises ShapeError and UnsupportedOp as `contract_of` does,
-    UnsupportedOp for ops that are no instruction.
+    `functions` are the targets of `call` nodes; `others` the entry points besides main, by the names of their
+    graphs, with the same state. Raises the errors of `contract_of`, and UnsupportedOp for ops without an
+    instruction.
     """
     builder = ProgramBuilder()
     entries = {"main": graph, **{each.name: each for each in others}}
@@ -65,6 +65,8 @@ def emit(
     rounded = {row["name"]: row for each in entries.values() for row in each.rounding.rows()}
     if rounded:
         meta["weights"] = list(rounded.values())
+    if graph.pack:
+        meta["packed"] = graph.pack
     points = [
         EntryPoint(index, contract.inputs, outputs_of(each, contract))
         for index, (each, contract) in enumerate(zip(entries.values(), shared, strict=True))
@@ -73,7 +75,7 @@ def emit(
 
 
 def state_graph(graph: Graph) -> Graph:
-    """Return the function that gives the first values of what a program keeps between calls."""
+    """Return the function that computes the initial state of a program."""
     made = Graph(INITIAL_STATE, outputs=list(graph.state))
     builder = Builder(made)
     made.body.results = [_first(builder, *value, name) for name, value in graph.state.items()]
@@ -81,7 +83,7 @@ def state_graph(graph: Graph) -> Graph:
 
 
 def _first(b: Builder, value: Any, type: str, name: str) -> Value:
-    """Return the first value of a state: a constant of a dtype, else a string or list of that type."""
+    """Return the initial value of a state: a constant of a dtype, else a string or list of that type."""
     return b.constant(value, type, name) if type in DTYPES else _plain(b, value, parse_type(type), name)
 
 
@@ -101,7 +103,7 @@ def _plain(b: Builder, value: Any, type: Type, name: str) -> Value:
 
 class _Tables:
     """The program's kernels and tensor constants; each spec is compiled once. `is_shared`: equal constants
-    are one."""
+    are merged."""
 
     def __init__(self, program: ProgramBuilder, compile: Compile | None, is_shared: bool) -> None:
         self.program, self.compile, self.is_shared = program, compile, is_shared
@@ -127,7 +129,7 @@ class _Tables:
         return self._constants[value]
 
     def _shared(self, constant: Constant) -> int:
-        """Return the index of a tensor of these bits: functions pack the same weights each for itself."""
+        """Return the index of a tensor of these bits: each function packs the weights separately."""
         array = np.ascontiguousarray(constant.value)
         key = (constant.dtype, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._contents:
@@ -167,7 +169,7 @@ class FunctionEmitter:
         return self.code
 
     def _expect_items(self, register: int, element: Type, name: str) -> None:
-        """Check the elements of a list among the inputs, which the contract knows only as a list."""
+        """Check the elements of an input list, which the contract does not describe."""
         if isinstance(element, TensorType):
             self.code.op(
                 "expect_items",
@@ -189,7 +191,7 @@ class FunctionEmitter:
         self.code.source = ""
 
     def _remember_sizes(self, node: Node) -> None:
-        """A result that gives a size its name, such as u0, is where that size's value is from here on."""
+        """A result that names a size, such as u0, holds that size's value from now on."""
         for result in node.results:
             if is_named(result) and result in self.values:
                 self.sizes[cast(ScalarType, result.type).expr] = self.values[result]
@@ -281,7 +283,7 @@ class FunctionEmitter:
         self.code.op("kernel", kernel=index, dims=dims, buffers=buffers)
 
     def _launch_if(self, compare: str, a: int, b: int, launch: Callable[[], None]) -> None:
-        """Launch where two sizes compare so. All that the launch reads must be there before."""
+        """Launch if two sizes compare this way. The launch's operands must already be computed."""
         end = Label()
         self.code.op("branch", cond=self.code.result(compare, a=a, b=b), otherwise=end)
         launch()
@@ -298,12 +300,12 @@ class FunctionEmitter:
         self.values[node.result] = self.code.result("view", a=a, sizes=self.shape(node.result))
 
     def part(self, node: Node) -> None:
-        """Some elements where they lie, under sizes of their own."""
+        """Some elements in the same memory, with their own sizes."""
         a, begin = self.register(node.arg(0)), self.size(node.attrs["begin"])
         self.values[node.result] = self.code.result("part", a=a, begin=begin, sizes=self.shape(node.result))
 
     def free(self, node: Node) -> None:
-        """Give storage back."""
+        """Free storage."""
         self.code.op("free", values=tuple(self.register(value) for value in node.args if value is not None))
 
     def skip(self, node: Node) -> None:
@@ -325,7 +327,7 @@ class FunctionEmitter:
         self.values.update(zip(node.results, results, strict=True))
 
     def loop(self, node: Node) -> None:
-        """while: the carried values stay in registers of their own."""
+        """while: the carried values stay in separate registers."""
         start, end = Label(), Label()
         carried = tuple(self.code.register() for _ in node.results)
         self._move(carried, [self.register(arg) for arg in node.present])
@@ -341,7 +343,7 @@ class FunctionEmitter:
         self.values.update(zip(node.results, carried, strict=True))
 
     def _region(self, block: Block) -> list[int]:
-        """Write a block; return its results' registers. Sizes computed inside are forgotten again."""
+        """Write a block; return its results' registers. Sizes computed inside are forgotten afterwards."""
         outer = dict(self.sizes)
         for value in block.params:
             if is_named(value):
@@ -352,7 +354,7 @@ class FunctionEmitter:
         return results
 
     def _move(self, targets: Sequence[int], sources: Sequence[int]) -> None:
-        """Move all at once: a source that is a target of another move is saved first."""
+        """Move in parallel: a source that is a target of another move is saved first."""
         moves = [(t, s) for t, s in zip(targets, sources, strict=True) if t != s]
         overwritten = {t for t, _ in moves}
         saved = {
@@ -374,7 +376,7 @@ class FunctionEmitter:
         self.code.op("call", function=index, results=self._define(node.results), args=tuple(args))
 
     def extern(self, node: Node) -> None:
-        """Call a function of the host; what it gives must have the types that the graph says."""
+        """Call a function of the host; its results must have the graph's types."""
         if node.attrs.get("dps"):
             args = tuple(self.register(arg) for arg in node.present)
             outputs = tuple(self._allocate(value) for value in node.results)
@@ -394,7 +396,7 @@ class FunctionEmitter:
                 self.code.op("expect", a=register, dtype=value.type.dtype, sizes=shape, what=what)
 
     def get(self, node: Node) -> None:
-        """An element of a container; sizes of a tensor that it names."""
+        """An element of a container, and the sizes of a tensor that it names."""
         a, key = map(self.register, node.present)
         *named, result = node.results
         self.values[result] = self.code.result("get", a=a, key=key)
@@ -407,7 +409,7 @@ class FunctionEmitter:
         return registers
 
     def guard(self, node: Node) -> None:
-        """Stop with a message, which may be a string that is computed, unless a bool holds."""
+        """Stop with a message, which may be a computed string, unless a bool holds."""
         if len(node.args) == 2:
             self.code.op("require", cond=self.register(node.arg(0)), message=self.register(node.arg(1)))
             return
@@ -421,7 +423,7 @@ class FunctionEmitter:
         self.values[node.result] = self.code.result("item", a=self.register(node.arg(0)), at=at)
 
     def simple(self, node: Node) -> None:
-        """An op that is one instruction: its arguments and attrs are the instruction's operands."""
+        """An op with its own instruction: its arguments and attrs are the instruction's operands."""
         opcode, names = _INSTRUCTIONS[node.op]
         args = [self.register(arg) for arg in node.present]
         if names in ("values", "items", "args"):
@@ -432,12 +434,13 @@ class FunctionEmitter:
         self.values[node.result] = self.code.result(opcode, **operands, **attrs)
 
 
-#: Graph op -> (opcode, names of the operands that its args are; "values", "items", "args": one list of all).
+#: Graph op -> (opcode, operand names of its args; "values", "items", "args": one list of all).
 _INSTRUCTIONS: dict[str, tuple[str, str]] = {
     **{
         f"int_{name}": (name, "a b")
         for name in ["add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "lt", "le"]
     },
+    **{f"wrapping_{name}": (f"wrapping_{name}", "a b") for name in ["add", "sub", "mul"]},
     **{f"float_{name}": (f"f{name}", "a b") for name in ["add", "sub", "mul", "div"]},
     **{f"float_{name}": (name, "a b") for name in ["eq", "ne", "lt", "le"]},
     "to_float": ("to_float", "a"),

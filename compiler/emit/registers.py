@@ -19,7 +19,7 @@ READS, WRITES = "sS", "dD"
 
 @dataclass
 class Instruction:
-    """An opcode with its operands by name; or, `op` being "", the place of the operand "label"."""
+    """An opcode with its operands by name; or, if `op` is "", the position of the operand "label"."""
 
     op: str
     operands: dict[str, Any]
@@ -99,7 +99,7 @@ def _renamed(instruction: Instruction, real: dict[int, int]) -> dict[str, Any]:
 
 
 def intervals(code: Code) -> list[Interval]:
-    """Return when each virtual register is taken, by start. Parameters start before all else."""
+    """Return the intervals of the virtual registers, by start. Parameters start first."""
     found = {register: Interval(register, -1, -1) for register in range(code.n_params)}
     for place, instruction in enumerate(code.instructions):
         for kinds, time in ((READS, 2 * place), (WRITES, 2 * place + 1)):
@@ -113,7 +113,7 @@ def intervals(code: Code) -> list[Interval]:
 
 
 def _loops(code: Code) -> list[tuple[int, int]]:
-    """Return (first, last) instruction of every loop, inner loops before those around them."""
+    """Return (first, last) instruction of every loop, inner loops before outer ones."""
     places = {id(i.operands["label"]): place for place, i in enumerate(code.instructions) if not i.op}
     jumps = (
         (places[id(i.operands["target"])], at) for at, i in enumerate(code.instructions) if i.op == "jump"

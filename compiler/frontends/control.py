@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
@@ -18,21 +18,9 @@ from ..ir.types import ScalarType, TensorType, Type
 from ..ops import build as B
 from ..ops.conditions import truth
 from ..ops.loops import Step, block, for_each, require_types, row_of, with_row
+from .flex import flex_attention
+from .fx_nodes import ControlRule, FxImporter
 from .nodes import node_argument
-
-if TYPE_CHECKING:
-    from .fx_nodes import FxImporter
-
-
-def import_control(importer: FxImporter, node: torch.fx.Node) -> list[Any] | None:
-    """Append what a call of an operator that takes functions does; None where its kind is not known here."""
-    rule = _RULES.get(str(node.target))
-    return None if rule is None else rule(importer, node)
-
-
-def is_control(node: torch.fx.Node) -> bool:
-    """Return True for operators that `import_control` knows."""
-    return isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) in _RULES
 
 
 def _cond(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
@@ -97,11 +85,13 @@ def _scan(importer: FxImporter, node: torch.fx.Node) -> list[Any]:
     return _for_each(importer, node, B.shape_of(xs[0])[0], [*init, *_empty(importer, wanted)], step)
 
 
-_RULES: dict[str, Callable[[FxImporter, torch.fx.Node], list[Any]]] = {
+#: Operators that take functions, by name.
+RULES: dict[str, ControlRule] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "map_impl": _map,
     "scan": _scan,
+    "flex_attention": flex_attention,
 }
 
 
@@ -153,7 +143,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _operand(value: Value) -> Any:
-    """Return a value as the importer holds it: an int with a name is its symbol."""
+    """Return a value in the importer's form: an int with a name is its symbol."""
     known = isinstance(value.type, ScalarType) and value.type.expr is not None
     return value.type.expr if known else value  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Which `Dim` the user gave for each dynamic axis of an exported program's inputs."""
+"""The `Dim` that the user gave for each dynamic axis of an exported program's inputs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ _LARGER = (3, 5, 7, 11, 13)
 
 def named_sizes(program: ExportedProgram, dynamic_shapes: Any) -> list[tuple[torch.SymInt, Any]]:
     """Return (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first."""
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    specs = program.graph_signature.input_specs  # in the order of the nodes, whose names may differ
-    pairs = zip(placeholders, specs, strict=True)
-    inputs = [node for node, spec in pairs if spec.kind == InputKind.USER_INPUT]
-    found = []
-    for node, dims in zip(inputs, _specs(program, dynamic_shapes, len(inputs)), strict=True):
+    found, inputs = [], user_inputs(program)
+    for node, dims in zip(inputs, dims_of_inputs(program, dynamic_shapes, len(inputs)), strict=True):
         value = node.meta.get("val")
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
         for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):
                 found.append((size, axis_dim(dims, axis)))
     return sorted(found, key=lambda pair: not pair[0].node.expr.is_Symbol)
+
+
+def user_inputs(program: ExportedProgram) -> list[torch.fx.Node]:
+    """Return the placeholders of a program that are the user's arguments, not weights or state."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = program.graph_signature.input_specs  # in the order of the nodes, whose names may differ
+    pairs = zip(placeholders, specs, strict=True)
+    return [node for node, spec in pairs if spec.kind == InputKind.USER_INPUT]
 
 
 def int_symbols(values: Iterable[Any]) -> frozenset[str]:
@@ -41,7 +45,7 @@ def int_symbols(values: Iterable[Any]) -> frozenset[str]:
 
 
 def axis_dim(dims: Any, axis: int) -> Any:
-    """Return what is said of one axis by what dynamic_shapes says of an input, None for nothing."""
+    """Return the rule for one axis in the dynamic_shapes of an input, None if there is none."""
     if isinstance(dims, Mapping):
         return dims.get(axis)
     if isinstance(dims, list | tuple):
@@ -49,8 +53,8 @@ def axis_dim(dims: Any, axis: int) -> Any:
     return dims
 
 
-def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[Any]:
-    """Yield, for every input, what dynamic_shapes says of its axes (None: nothing)."""
+def dims_of_inputs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[Any]:
+    """Yield, for every input, the rules of dynamic_shapes for its axes (None: none)."""
     if dynamic_shapes is None:
         yield from [None] * n
         return
@@ -58,11 +62,27 @@ def _specs(program: ExportedProgram, dynamic_shapes: Any, n: int) -> Iterator[An
     args, kwargs = torch.utils._pytree.tree_unflatten([_Leaf(i) for i in range(n)], spec)
     names = program.module_call_graph[0].signature.forward_arg_names
     combined = dict(zip(names or map(str, range(len(args))), args, strict=False)) | kwargs
-    yield from _paired(combined, dynamic_shapes, n)
+    yield from _paired(combined, _spread(dynamic_shapes, combined), n)
+
+
+def _spread(dynamic_shapes: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return dynamic_shapes with an entry for each of *args and **kwargs: programs take them one by one."""
+    if not isinstance(dynamic_shapes, Mapping):
+        *first, last = dynamic_shapes or (None,)
+        each = [*first, *last] if isinstance(last, list | tuple) else first
+        return each if len(each) == len(arguments) > len(dynamic_shapes) else dynamic_shapes
+    spread = dict(dynamic_shapes)
+    for name in dynamic_shapes.keys() - arguments.keys():
+        inner = dynamic_shapes[name]
+        if isinstance(inner, Mapping):
+            spread.update(inner)
+        elif isinstance(inner, list | tuple):
+            spread.update({f"{name}_{i}": dims for i, dims in enumerate(inner)})
+    return spread
 
 
 def _paired(arguments: Mapping[str, Any], dynamic_shapes: Any, n: int) -> list[Any]:
-    """Return what dynamic_shapes says of each of the n leaves of the arguments by name."""
+    """Return the dynamic_shapes of each of the n leaves of the arguments by name."""
     shapes = (
         dynamic_shapes
         if isinstance(dynamic_shapes, Mapping)
@@ -75,7 +95,7 @@ def _paired(arguments: Mapping[str, Any], dynamic_shapes: Any, n: int) -> list[A
 
 
 class _Leaf:
-    """Stands for the input of that position."""
+    """Represents the input of that position."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -103,7 +123,7 @@ def _pair(value: Any, shapes: Any, result: list[Any]) -> None:
 def dims_by_source(
     forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> dict[str, str]:
-    """Return, by the names of Dims, how torch's messages call the axis of a tensor that each is given for."""
+    """Return, by the names of Dims, the name in torch's messages of the axis that each is given for."""
     try:
         names = list(inspect.signature(forward).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
@@ -123,10 +143,10 @@ def without_ones(
     forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return the arguments with their rows repeated along the dynamic axes of size 1, which become 3 or more;
-    None where no axis is one of those.
+    None if there is no such axis.
 
-    torch.export takes a size of 1 for a fact of the model wherever an operator asks about it (whether a
-    transposed tensor is contiguous, say), whatever dynamic_shapes says of the axis.
+    torch.export specialises a size of 1 wherever an operator checks it (for example, whether a transposed
+    tensor is contiguous), regardless of dynamic_shapes.
     """
     leaves, structure = tree_flatten((tuple(args), dict(kwargs)))
     places = tree_unflatten([_Leaf(i) for i in range(len(leaves))], structure)
@@ -140,7 +160,7 @@ def without_ones(
     for value, dims in tensors:
         for axis, size in enumerate(value.shape):
             dim = axis_dim(dims, axis)
-            if size == 1 and _is_dynamic(dim) and not hasattr(dim, "root") and _name(dim) not in larger:
+            if size == 1 and is_dynamic(dim) and not hasattr(dim, "root") and _name(dim) not in larger:
                 most = getattr(dim, "max", None)  # None of a Dim.AUTO without bounds
                 larger[_name(dim)] = min(_LARGER[len(larger) % len(_LARGER)], 3 if most is None else most)
     if not larger:
@@ -157,7 +177,8 @@ def _has_axes(value: Any, dims: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and dims is not None
 
 
-def _is_dynamic(dim: Any) -> bool:
+def is_dynamic(dim: Any) -> bool:
+    """Return True for a value that marks an axis as dynamic."""
     return dim is not None and not isinstance(dim, int) and dim is not torch.export.Dim.STATIC
 
 
@@ -166,12 +187,21 @@ def _name(dim: Any) -> str:
 
 
 def _with_sizes(value: torch.Tensor, dims: Any, larger: Mapping[str, int]) -> torch.Tensor:
-    """Return a tensor with rows repeated where its Dim, or the Dim that it is derived from, is larger."""
+    """Return a tensor with rows repeated if its Dim, or the Dim that it is derived from, is larger."""
     for axis, size in enumerate(value.shape):
         dim = axis_dim(dims, axis)
         root = getattr(dim, "root", dim)
-        if not _is_dynamic(dim) or _name(root) not in larger or (size != 1 and root is dim):
+        if not is_dynamic(dim) or _name(root) not in larger or (size != 1 and root is dim):
             continue
         wanted = larger[_name(root)] if root is dim else dim.fn(larger[_name(root)])
-        value = value.index_select(axis, torch.arange(wanted, device=value.device) % size) if size else value
+        value = with_size(value, axis, wanted)
     return value
+
+
+def with_size(value: torch.Tensor, axis: int, wanted: int | None) -> torch.Tensor:
+    """Return a tensor with the rows of an axis cut or repeated to `wanted`; as it is for None, and without
+    rows."""
+    size = value.shape[axis]
+    if not size or wanted in (size, None):
+        return value
+    return value.index_select(axis, torch.arange(wanted, device=value.device) % size)

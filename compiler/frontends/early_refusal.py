@@ -1,8 +1,8 @@
-"""A trace that torch.export is going to refuse, ended where that becomes certain.
+"""Early end of a trace that torch.export will certainly refuse.
 
-torch.export traces the whole program before it says that a guard leaves out sizes of the user's range. A
-model that asks whether a size is 1, where the range includes 1, asks it in its first lines as a rule
-(transformers' masks do): what is traced behind them is lost.
+torch.export traces the whole program before it reports that a guard excludes sizes of the user's range. A
+model that checks whether a size is 1, while the range includes 1, usually does so in its first lines
+(transformers' masks do), so the rest of the trace is wasted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, StrictMinMaxConstrai
 
 class EarlyRefusal(BaseException):
     """A guard excludes a size of 1 that the user's range includes. Neither the model nor torch, which logs
-    errors, is to handle it: so it is no Exception."""
+    errors, should handle it, so it is not an Exception."""
 
 
 @dataclass
 class _Watch:
     """`sizes`: symbols that the user lets be 1, by the environment that they belong to; `refused`: whether
-    one was found not to be."""
+    one was found to be excluded."""
 
     sizes: set[tuple[int, sympy.Symbol]] = field(default_factory=set)
     refused: bool = False
@@ -38,14 +38,15 @@ _watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 @contextmanager
 def until_refused() -> Iterator[None]:
     """Raise EarlyRefusal from a trace in this thread at sizes that are alike (`backed_size_oblivious`), once
-    a guard excludes a size of 1 that a `Dim` includes. Nothing is raised early where torch does not tell."""
+    a guard excludes a size of 1 that a `Dim` includes. Nothing is raised early if torch does not report
+    guards."""
     _install()
     watch = _Watch()
     token = _watch.set(watch)
     try:
         yield
     except Exception as error:
-        if watch.refused:  # whatever became of it on its way through the model and torch
+        if watch.refused:  # whatever the model and torch made of it
             raise EarlyRefusal from error
         raise
     finally:
@@ -55,7 +56,7 @@ def until_refused() -> Iterator[None]:
 
 
 def _install() -> None:
-    """Have torch's environments of symbols tell whoever watches of symbols and guards."""
+    """Have torch's environments of symbols report symbols and guards to the current watch."""
     made, logged = getattr(ShapeEnv, "create_symbol", None), getattr(ShapeEnv, "_log_guard", None)
     if made is None or logged is None or hasattr(made, "_is_watched"):
         return

@@ -10,10 +10,10 @@ from torch import nn
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode, and each of its parts into the mode that it had afterwards.
+    """Put a module into evaluation mode, and restore each part's mode afterwards.
 
-    Programs of torch.export, which PT2E quantisation gives as well, refuse to change their mode, because it
-    is part of their graph; a module that holds one refuses, too. The other parts of it are changed.
+    Programs of torch.export, which PT2E quantisation also produces, refuse to change their mode, because it
+    is part of their graph; so does a module that holds one. Its other parts are changed.
     """
     modes = [(module, module.training) for module in model.modules()]
     try:
@@ -26,7 +26,7 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def _change(model: nn.Module, training: bool) -> None:
-    """Change a module's mode as far as its parts have one; what its own `train` does besides is done."""
+    """Change a module's mode as far as its parts have one, including other effects of its own `train`."""
     with suppress(NotImplementedError):
         model.train(training)
         return

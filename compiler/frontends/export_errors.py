@@ -1,4 +1,4 @@
-"""torch.export's refusals in one sentence: which size or value, at which line of the model, what to write."""
+"""torch.export's refusals in one sentence: the size or value, the model's line, and the fix."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from typing import Any
 import torch
 import torch.export._trace
 from torch._dynamo.exc import UserError
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 from torch.fx.experimental.symbolic_shapes import (
     ConstraintViolationError,
     GuardOnDataDependentSymNode,
@@ -31,6 +36,8 @@ from .packed_weights import ADVICE
 
 _LOG = logging.getLogger("shapevm")
 REFUSALS = (UserError, ConstraintViolationError, GuardOnDataDependentSymNode)
+#: Raised for an operator, by its name, that has no form without data.
+UNTRACEABLE = (UnsupportedOperatorException, DynamicOutputShapeException, DataDependentOutputException)
 #: Folders whose frames are not the user's: torch's, ours and, but for packages in it, the standard library's.
 _OURS = tuple(
     f"{Path(str(file)).parent}{os.sep}"
@@ -47,6 +54,8 @@ _UNMET = re.compile(
 _RELATED = re.compile(
     rf"The values of (\S+) = {_SOURCE} must always be related to the values of .* by \1 = (.+?)\.?$"
 )
+_CONTAINER = re.compile(r"(Found|Unsupported input type) <class '([^']+)'>")
+_OPERAND = re.compile(r"([\w:]+)\(\) Expected a value of type '[^']+' for argument '(\w+)' but .*'Sym", re.S)
 _FIX = re.compile(r"^\s+(\w+) = (.+)$", re.M)
 _MULTIPLE = re.compile(r"(\d+)\*\w+")
 _REMAINDER = re.compile(r"\(?\(?(?:(\d+)\*)?\w+\)? % (\d+)\)? == 0")
@@ -57,7 +66,7 @@ _is_quiet: ContextVar[bool] = ContextVar("is_quiet", default=False)
 
 
 def _print(*values: Any, **options: Any) -> None:
-    """Print, but for the whole graph that torch.export prints where it fails."""
+    """Print, except for the whole graph that torch.export prints when it fails."""
     if not _is_quiet.get():
         builtins.print(*values, **options)
 
@@ -68,10 +77,10 @@ def _may_log(_record: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let torch.export print no graph in this thread, and no trace of what it raises anyway."""
+    """Let torch.export print neither a graph nor a traceback of raised errors in this thread."""
     vars(torch.export._trace)["print"] = _print
     for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"):
-        logging.getLogger(name).addFilter(_may_log)  # once: a filter that is there is not added again
+        logging.getLogger(name).addFilter(_may_log)  # once: an existing filter is not added again
     token = _is_quiet.set(True)
     try:
         yield
@@ -93,7 +102,7 @@ def _line_of(frame: FrameType, number: int) -> str:
 
 
 def _raised_at(trace: TracebackType | None) -> tuple[str, str]:
-    """Return the user's innermost line in a traceback, and its text; "" without one."""
+    """Return the user's innermost line in a traceback, and its text; "" if there is none."""
     found = ("", "")
     while trace is not None:
         frame, number = trace.tb_frame, trace.tb_lineno
@@ -124,7 +133,7 @@ def _record(env: Any, guard: Any) -> None:
 
 
 def _guards(trace_again: Callable[[], object]) -> Guards:
-    """Return the guards of a trace that fails; none where torch does not tell."""
+    """Return the guards of a failing trace; none if torch does not report them."""
     log = getattr(ShapeEnv, "_log_guard", None)
     if log is None:
         return []
@@ -151,8 +160,8 @@ def _guards(trace_again: Callable[[], object]) -> Guards:
 
 
 def refusal(error: Exception, trace_again: Callable[[], object], sources: Mapping[str, str]) -> Exception:
-    """Return what to raise for torch.export's `error`: ShapeError for sizes, UnsupportedOp for what depends
-    on data. The whole text goes to the log `shapevm` at level DEBUG. `trace_again()` runs the export once
+    """Return the error to raise for torch.export's `error`: ShapeError for sizes, UnsupportedOp for data
+    dependence. The whole text goes to the log `shapevm` at level DEBUG. `trace_again()` runs the export once
     more, to find the lines. `sources`: of `dims_by_source`.
     """
     _LOG.debug("torch.export refuses the program: %s", error)
@@ -174,7 +183,7 @@ def refusal(error: Exception, trace_again: Callable[[], object], sources: Mappin
 
 
 def cannot_run(error: Exception) -> ArgumentError:
-    """Return what to raise for a model that raises `error` where it is called with the example inputs."""
+    """Return the error to raise for a model that raises `error` when called with the example inputs."""
     line, code = _raised_at(error.__traceback__)
     at = f" ({line}: {code[:80]})" if line else ""
     said = " ".join(str(error).split()) or type(error).__name__
@@ -183,7 +192,7 @@ def cannot_run(error: Exception) -> ArgumentError:
 
 
 def untraceable(error: Exception) -> UnsupportedOp:
-    """Return what to raise for an operator that torch.export cannot trace."""
+    """Return the error to raise for an operator that torch.export cannot trace."""
     line, code = _raised_at(error.__traceback__)
     operator = str(error).split()[0]
     fix = "write it in other operators"
@@ -192,6 +201,50 @@ def untraceable(error: Exception) -> UnsupportedOp:
     return UnsupportedOp(
         f"torch.export cannot trace {operator}, whose result PyTorch cannot tell without computing it; {fix}",
         source=f"{line}: {code[:80]}" if line else "",
+    )
+
+
+def untraced(error: Exception) -> UnsupportedOp:
+    """Return what to raise for any other error of a model that eager runs and torch.export does not trace."""
+    line, code = _raised_at(error.__traceback__)
+    said = " ".join(str(error).split("\n\n")[0].split())
+    return UnsupportedOp(
+        f"torch.export cannot trace the model, which eager runs ({type(error).__name__}: {said[:200]}); "
+        "write this part in other operators, or compile torch.jit.script(model)",
+        source=f"{line}: {code[:80]}" if line else "",
+    )
+
+
+def unknown_operand(error: Exception) -> UnsupportedOp | None:
+    """Return what to raise where an operator of torch takes constants alone and is given another number; None
+    for another error."""
+    found = _OPERAND.match(str(error))
+    if found is None:
+        return None
+    line, code = _raised_at(error.__traceback__)
+    return UnsupportedOp(
+        f"{found[1]}: the argument {found[2]} is a number that a tensor or a size gives, and torch.export "
+        "takes a constant there only; pass a constant, or write it in other operators",
+        source=f"{line}: {code[:80]}" if line else "",
+    )
+
+
+def unknown_container(error: Exception) -> ArgumentError | None:
+    """Return the error to raise if the model takes or returns an object that torch.export cannot flatten;
+    None for another error."""
+    found = _CONTAINER.match(str(error))
+    if found is None:
+        return None
+    name = found[2].rpartition(".")[2]
+    verb, take = ("returns", "return") if found[1] == "Found" else ("takes", "give")
+    cache = (
+        ", or give use_cache=False; the tensors of a cache are layer.keys, layer.values of each of its layers"
+        if name.endswith("Cache")
+        else f", or make {name} a dataclass and call torch.export.register_dataclass({name})"
+    )
+    return ArgumentError(
+        f"the model {verb} a {name}, which torch.export does not know; {take} its tensors in a tuple, list "
+        f"or dict{cache}"
     )
 
 
@@ -210,7 +263,7 @@ def _data_dependent(error: Exception, text: str) -> Exception:
 
 
 def _factor(fix: str, condition: str) -> int:
-    """Return what a size must be a multiple of, by torch's suggestion or the condition; 0 for others."""
+    """Return the required divisor of a size, by torch's suggestion or the condition; 0 if there is none."""
     if multiple := _MULTIPLE.fullmatch(fix):
         return int(multiple[1])
     remainder = _REMAINDER.fullmatch(condition)
@@ -218,7 +271,7 @@ def _factor(fix: str, condition: str) -> int:
 
 
 class _Names:
-    """How the sizes that torch's message is about are called, and at which lines they are decided."""
+    """The names of the sizes in torch's message, and the lines at which they are decided."""
 
     def __init__(self, text: str, sources: Mapping[str, str], guards: Guards) -> None:
         self.sources = {**sources, **{found[1]: found[2] for found in _NAMED.finditer(text)}}
@@ -234,14 +287,14 @@ class _Names:
         return axis if name.startswith("L[") else f"{name} ({axis})"
 
     def line(self, *names: str) -> str:
-        """Return " (model.py:7)", where these sizes are decided together, "" where that is unknown."""
+        """Return " (model.py:7)", where these sizes are decided together, "" if unknown."""
         wanted = {self.sources.get(name, name) for name in names}
         exact = [line for sources, line in self.guards if sources == wanted]
         found = exact or [line for sources, line in self.guards if sources & wanted]
         return f" ({found[0]})" if found else ""
 
     def unmet(self, name: str, source: str, guard: str) -> str:
-        """Return a condition that not all sizes of a range meet, with what to write."""
+        """Return a condition that not all sizes of a range meet, with the fix."""
         at, fix = self.line(name), self.fixes.get(name, "")
         if fix.isdigit():
             return f"{self.shown(name)} is always {fix} in this model{at}; leave that axis out"
@@ -254,7 +307,7 @@ class _Names:
         return f"{self.shown(name)} must satisfy {condition} in this model{at}; {write}"
 
     def sentence(self, violation: str) -> str:
-        """Return a violation with its line and what to write."""
+        """Return a violation with its line and the fix."""
         if fixed := _FIXED.match(violation):
             name, value = fixed.groups()
             at = self.line(name)

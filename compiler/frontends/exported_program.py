@@ -1,218 +1,72 @@
 """torch.export: an nn.Module or ExportedProgram becomes a Graph.
 
 Sizes are symbolic dimensions throughout: an integer of the exported graph is its expression, not a value.
-What torch.export knows of its symbols (ranges, divisibility) becomes the graph's contract.
+torch.export's facts about its symbols (ranges, divisibility) become the graph's contract.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
 
 import numpy as np
 import sympy
 import torch
-from torch._dynamo.exc import UserError
-from torch._library.fake_impl import FakeImplCtx
-from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.export import ExportedProgram
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
-from torch.fx.experimental import _config as fx_config
-from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
-from torch.utils._pytree import tree_map
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from ...pytree import call_paths, distinct, paths, to_json
+from ...calls.pytree import distinct, form, read_signature, to_json
 from ..ir.dims import simplify
-from ..ir.errors import UnsupportedOp
+from ..ir.errors import ArchiveError, UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ir.types import TensorType
 from ..ops.conditions import add_guard
 from ..ops.random import STATE as RANDOM
-from .decompositions import DECOMPOSITIONS
+from ..ops.random import add_generator
+from .control import RULES
+from .ctc import LOSSES, losses_are_traced
+from .decompositions import DECOMPOSITIONS, mistyped, typed_as_eager
 from .dtypes import dtype_name
-from .dynamic_shapes import dims_by_source, int_symbols, named_sizes, without_ones
-from .early_refusal import EarlyRefusal, until_refused
-from .evaluation import in_evaluation
-from .export_errors import REFUSALS, cannot_run, quiet, refusal, untraceable
+from .dynamic_shapes import int_symbols, named_sizes
+from .export import sizes_are_alike
 from .functional import functional
-from .fx_nodes import FxImporter, array_of, is_operator, schema_arguments
-from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, shown_guard
+from .fx_nodes import FxImporter, array_of, is_operator
+from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, parts_of, shown_guard
 from .importer import find_converter
-from .layout import example
-from .nodes import node_argument
-from .packed import packing_is_traced
-from .packed_weights import without_packed_weights
+from .layout_reads import inputs_asked
 from .parts import taken_apart
-from .recurrent import layers_are_scans
 from .symbols import Symbols
-from .tree import flat_positions, guarded_paths, signature_of, structure_of
+from .torch_versions import keep_checks
+from .tree import by_guarded_path, signature_of, structure_of
 
-
-def export_model(
-    model: torch.nn.Module,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-) -> ExportedProgram:
-    """Return torch.export's program of `model` in evaluation mode.
-
-    Sizes of 0 and 1 are traced as any other (torch's `backed_size_oblivious`), so that ranges may include
-    them. Where some operator of torch will not have that (a broadcast matmul asks whether a size is 1),
-    tracing assumes other sizes than 0 and 1; the importer's own rules do not. Likewise where an axis of size
-    1 is squeezed, on which the result's rank depends: torch.export then fixes that size, where it may. What
-    it refuses for an example's size of 1 in a dynamic axis is traced with the example's rows repeated. Raises
-    ShapeError and UnsupportedOp with the model's line for what torch.export refuses when no way works.
-    """
-    args, kwargs = with_memory_of_their_own((tuple(args), dict(kwargs or {})))
-    with without_packed_weights(model) as traced:
-        return _export_or_refuse(traced, args, kwargs, dynamic_shapes)
-
-
-def _export_or_refuse(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
-    try:
-        with quiet():
-            return _export_in_evaluation(model, args, kwargs, dynamic_shapes)
-    except REFUSALS as error:
-        larger = without_ones(model.forward, args, kwargs, dynamic_shapes) if dynamic_shapes else None
-        with suppress(*REFUSALS), quiet():
-            if larger is not None:
-                return _export_in_evaluation(model, *larger, dynamic_shapes)
-        sources = dims_by_source(model.forward, args, kwargs, dynamic_shapes)
-        said = refusal(error, lambda: _export_in_evaluation(model, args, kwargs, dynamic_shapes), sources)
-        raise said from None
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        _call_once(model, args, kwargs)
-        if isinstance(error, UnsupportedOperatorException):
-            raise untraceable(error) from error
-        raise
-
-
-def _call_once(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise ArgumentError where the model itself cannot be called with the example inputs."""
-    try:
-        with in_evaluation(model), torch.no_grad():
-            model(*args, **kwargs)
-    except Exception as error:  # whatever a model raises
-        raise cannot_run(error) from error
-
-
-def _export_in_evaluation(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
-    with in_evaluation(model):
-        try:
-            with until_refused():
-                return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)
-        except EarlyRefusal:
-            with torch.no_grad(), suppress(UserError, ConstraintViolationError):
-                return _export(model, args, kwargs, dynamic_shapes)
-        return _export_at_small_sizes(model, args, kwargs, dynamic_shapes)  # to say why it is refused
-
-
-def _export_at_small_sizes(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
-    """Return the program traced at sizes that are alike, or if that is refused at others than 0 and 1."""
-    try:
-        with torch.no_grad(), _sizes_are_alike():
-            program = _export(model, args, kwargs, dynamic_shapes)
-        with torch.no_grad(), suppress(UserError, ConstraintViolationError):
-            return _export(model, args, kwargs, dynamic_shapes) if _is_for_others(program) else program
-        return program
-    except (UserError, ConstraintViolationError) as refused:
-        with torch.no_grad():
-            try:
-                return _export(model, args, kwargs, dynamic_shapes)
-            except (UserError, ConstraintViolationError):
-                raise refused from None
-
-
-def with_memory_of_their_own(values: Any) -> Any:
-    """Return nested arguments in which no two tensors share memory: torch.export takes those for one."""
-    seen: set[int] = set()
-
-    def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or not leaf.numel():
-            return leaf
-        memory = leaf.untyped_storage()._cdata
-        if memory in seen:
-            return leaf.detach().clone()
-        seen.add(memory)
-        return leaf
-
-    return tree_map(own, values)
-
-
-def _is_for_others(program: ExportedProgram) -> bool:
-    """Whether a program keeps an axis that its own example's size, 1, would have had squeezed away."""
-    return any(
-        is_operator(node)
-        and str(node.target).startswith("aten.squeeze")  # its copy as well
-        and any(not isinstance(size, int) and example(size) == 1 for size in _squeezed(node))
-        for node in program.graph.nodes
-    )
-
-
-def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:
-    """Return the sizes of the axes that a squeeze is for."""
-    shape, dims = node_argument(node).meta["val"].shape, schema_arguments(node)[1:]
-    axes = dims[0] if dims and isinstance(dims[0], Sequence) else dims or range(len(shape))
-    return [shape[axis] for axis in axes] if shape else []  # of a number axes 0 and -1 may be named
-
-
-def _sizes_are_alike() -> AbstractContextManager[None]:
-    """Return a context in which torch traces sizes of 0 and 1 as any other."""
-    return cast(Any, fx_config).patch(backed_size_oblivious=True)
-
-
-@contextmanager
-def _found_sizes_may_be_small() -> Iterator[None]:
-    """Trace sizes that the data give an operator as 0 or more. torch's older name for making one in a fake
-    kernel, which torchvision's nms uses, has 2 or more unless told otherwise, and calls would fail below."""
-    made = FakeImplCtx.create_unbacked_symint
-
-    def make(context: FakeImplCtx, *, min: int = 0, max: int | None = None) -> torch.SymInt:
-        return context.new_dynamic_size(min=min, max=max)
-
-    FakeImplCtx.create_unbacked_symint = make  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        FakeImplCtx.create_unbacked_symint = made  # type: ignore[method-assign]
-
-
-def _export(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> ExportedProgram:
-    with layers_are_scans(), packing_is_traced(), _found_sizes_may_be_small(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "The tensor attributes .*_flat_weights", UserWarning
-        )  # recurrent layers'
-        return torch.export.export(
-            model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-        )
+keep_checks()
 
 
 def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
-    """Return the ExportedProgram of a .pt2 file. Raises what torch.export.load raises."""
-    return torch.export.load(path)
+    """Return the ExportedProgram of a .pt2 file. Raises ArchiveError if torch.export.load refuses it."""
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(". ")
+        raise ArchiveError(
+            f"{os.fspath(path)} cannot be read by torch.export.load of torch {torch.__version__}: {reason}; "
+            "write it with torch.export.save of this version"
+        ) from error
 
 
 def decomposition_table() -> Any:
     """Return torch's decompositions of operators that have no converter here. Those that draw random numbers
-    stay whole: in parts they would draw others."""
+    are not decomposed, because that would change the draws."""
     table = torch.export.default_decompositions()
     for overload in list(table):
         is_random = torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
-        if is_random or find_converter(str(overload)) is not None:
+        if is_random or overload in LOSSES or find_converter(str(overload)) is not None:
             del table[overload]
     table.update(DECOMPOSITIONS)
     return table
@@ -221,21 +75,29 @@ def decomposition_table() -> Any:
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return `program` without in-place operators and decomposed by `decomposition_table`."""
     table = decomposition_table()
-    with _sizes_are_alike(), warnings.catch_warnings():
+    with sizes_are_alike(), losses_are_traced(), typed_as_eager(program.graph), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
         return _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is
 
 
 def _in_known_operators(program: ExportedProgram) -> ExportedProgram:
-    """Return `program` without in-place operators and with those in parts that have no converter. Raises
-    UnsupportedOp where torch fails to trace them, as it may where an example's size is 0."""
+    """Return `program` without in-place operators and with operators without a converter decomposed. Raises
+    UnsupportedOp if torch fails to trace them, as it may if an example's size is 0."""
     try:
-        with _sizes_are_alike():
-            return functional(taken_apart(program, decomposition_table)) or decompose(program)
+        with sizes_are_alike():
+            plain = None if mistyped(program.graph) else functional(taken_apart(program, decomposition_table))
+            return plain or decompose(program)
     except AssertionError as error:
         raise UnsupportedOp(
             f"PyTorch cannot trace the parts of the program's operators ({type(error).__name__}: {error}): "
             "export it with example sizes of 2 or more"
+        ) from error
+    except RuntimeError as error:
+        found = re.search(r"target=torch\.ops\.([\w.]+)", str(error))
+        if found is None:
+            raise
+        raise UnsupportedOp(
+            f"PyTorch cannot take {found[1]} apart, which the program calls; write it in other operators"
         ) from error
 
 
@@ -248,22 +110,23 @@ def import_program(
     least: int | None = None,
 ) -> Graph:
     """Return the graph of `program`. `dynamic_shapes`, as given to the export, names the sizes. `fallback`:
-    what becomes of operators that cannot be compiled: "torch" calls PyTorch, "error" refuses them. `random`:
-    who draws random numbers, "native" the program, from a seed that is its state, or "torch" PyTorch.
-    `least`: of sizes that nobody gave a range, which the caller tries out at 0 and 1; None: what torch.export
-    says, which is 2.
+    for operators that cannot be compiled, "torch" calls PyTorch, "error" refuses them. `random`: the source
+    of random numbers, "native" the program, from a seed that is its state, or "torch" PyTorch. `least`: the
+    lower bound of unspecified ranges, which the caller checks at 0 and 1; None: torch.export's, which is 2.
 
     Raises UnsupportedOp naming every operator that cannot be compiled, ShapeError or DtypeError with the
     model's line.
     """
     guards = getattr(program, "_guards_code", None)
+    in_rows = inputs_asked(program)
     plain = _in_known_operators(program)
     importer = ProgramImporter(plain, name, dynamic_shapes, guards, fallback == "torch", least)
-    return importer.run(draws=random == "native" and any(map(_draws, plain.graph.nodes)))
+    return importer.run(random == "native" and any(map(_draws, plain.graph.nodes)), in_rows)
 
 
 def _opened(ranges: Mapping[Any, Any], ints: Set[str]) -> dict[Any, Any]:
-    """Return torch's ranges without the bound of 0 that the export gives ints: guards say what it needs."""
+    """Return torch's ranges without the bound of 0 that the export gives ints: guards state the
+    requirements."""
     return {
         key: ValueRanges(-int_oo, found.upper) if str(key) in ints and found.lower == 0 else found
         for key, found in ranges.items()
@@ -271,7 +134,7 @@ def _opened(ranges: Mapping[Any, Any], ints: Set[str]) -> dict[Any, Any]:
 
 
 def _target(spec: InputSpec | OutputSpec) -> str:
-    """Return the name of the parameter or buffer that an input or output of the program is."""
+    """Return the name of the parameter or buffer of an input or output of the program."""
     assert spec.target is not None
     return spec.target
 
@@ -281,9 +144,11 @@ def _draws(node: torch.fx.Node) -> bool:
 
 
 class ProgramImporter(FxImporter):
-    """Imports one decomposed ExportedProgram; `guards`: what tracing assumed, as torch writes it.
-    `may_call_torch`: PyTorch is called where an operator cannot be compiled. `least`: see `import_program`.
+    """Imports one decomposed ExportedProgram; `guards`: the assumptions of tracing, in torch's form.
+    `may_call_torch`: PyTorch is called for operators that cannot be compiled. `least`: see `import_program`.
     """
+
+    control = RULES
 
     def __init__(
         self,
@@ -302,13 +167,16 @@ class ProgramImporter(FxImporter):
         super().__init__(name, symbols, may_call_torch)
         self.program = program
         self.guards = guards or ()
-        self._generator: Value | None = None  # what random numbers begin with
+        self._generator: Value | None = None  # the initial state of random numbers
 
-    def run(self, draws: bool = False) -> Graph:
-        """Import everything and return the graph. `draws`: with a generator of random numbers."""
+    def run(self, draws: bool = False, in_rows: Sequence[int] = ()) -> Graph:
+        """Import everything and return the graph. `draws`: with a generator of random numbers. `in_rows`:
+        positions of inputs that calls must give row by row."""
         nodes = list(self.program.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
         self.require_all(self.program.graph_module)
-        self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        self._add_inputs(placeholders)
+        self.require_rows([placeholders[i] for i in in_rows])
         if draws:
             self._add_generator()
         self._fix_sizes()
@@ -323,8 +191,9 @@ class ProgramImporter(FxImporter):
         specs = self.program.graph_signature.input_specs
         signature = signature_of(self.program)
         changed = {s.target for s in self.program.graph_signature.output_specs if s.kind in _STATE}
-        names = iter(distinct(call_paths(signature), [f"state.{name}" for name in (*changed, RANDOM)]))
-        self.graph.structure["inputs"] = to_json(signature)
+        self.graph.structure["inputs"] = text = to_json(signature)
+        taken = [f"state.{name}" for name in (*changed, RANDOM)]
+        names = iter(distinct(read_signature(text).paths(), taken))
         kept = []
         for node, spec in zip(placeholders, specs, strict=True):
             if spec.target is not None and spec.target in changed:
@@ -354,10 +223,7 @@ class ProgramImporter(FxImporter):
     def _add_generator(self) -> None:
         """The seed of random numbers, torch's at first, and how many were drawn: state of the program."""
         seed = np.array(torch.initial_seed() % 2**64, np.uint64).view(np.int64)
-        name = f"state.{RANDOM}"
-        self.graph.state[name] = (np.array([seed, 0], np.int64), "i64")
-        self.graph.structure.setdefault("state", []).append(RANDOM)
-        self.builder.generator = self._generator = self.graph.input(name, TensorType("i64", (2,)))
+        self.builder.generator = self._generator = add_generator(self.graph, int(seed))
 
     def _drop_generator(self) -> None:
         """Nothing was drawn."""
@@ -373,11 +239,11 @@ class ProgramImporter(FxImporter):
         return self.program.constants[target] if found is None else found
 
     def _fix_sizes(self) -> None:
-        """Sizes that tracing found to be one number, such as those of axes that are broadcast, become it."""
+        """Sizes that tracing found to be constant, such as those of broadcast axes, become that number."""
         shapes, fixed = self._shapes(), {}
         for text in self.guards:
             condition = parse_guard(text, shapes, self.graph.symbols)
-            for part in condition.args if isinstance(condition, sympy.And) else (condition,):
+            for part in parts_of(condition):
                 if isinstance(part, sympy.Eq) and part.lhs.is_Symbol and part.rhs.is_Integer:
                     fixed[part.lhs] = int(part.rhs)
         for found, value in fixed.items():
@@ -389,12 +255,11 @@ class ProgramImporter(FxImporter):
                         param.type = TensorType(param.type.dtype, tuple(shape))
 
     def _add_guards(self) -> None:
-        """Put what tracing assumed of sizes into the contract, or check it at every call."""
+        """Put the assumptions of tracing about sizes into the contract, or check them at every call."""
         found = []
         for text in self.guards:
             condition = parse_guard(text, self._shapes(), self.graph.symbols)
-            parts = condition.args if isinstance(condition, sympy.And) else (condition,)
-            found += [(part, text) for part in parts if part is not sympy.true]
+            found += [(part, text) for part in parts_of(condition) if part is not sympy.true]
         sizes = {str(part.lhs) for part, _ in found if isinstance(part, sympy.Ge) and part.rhs == 0}
         tried = self.symbols.tried - (self.symbols.ints - sizes)  # an int that must be >= 0 is used as a size
         found = [(part, text) for part, text in found if excludes_0_and_1(part) not in tried]
@@ -404,14 +269,10 @@ class ProgramImporter(FxImporter):
 
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""
-        params = self.graph.body.params  # behind them comes the state
-        found: dict[tuple[str, ...], Any] = {}
-        names = zip(guarded_paths(self.program), flat_positions(self.program), strict=True)
-        for (path, position), value in zip(names, params, strict=False):
-            type = value.type
-            found[path] = type.shape if isinstance(type, TensorType) else getattr(type, "expr", None)
-            found["flat_args", str(position)] = found[path]
-        return found
+        params = self.graph.body.params  # the state follows them
+        types = (value.type for value in params)
+        sizes = (t.shape if isinstance(t, TensorType) else getattr(t, "expr", None) for t in types)
+        return by_guarded_path(self.program, sizes)
 
     def _add_outputs(self, node: torch.fx.Node) -> None:
         every, results = self.program.graph_signature.output_specs, node.args[0]
@@ -432,12 +293,12 @@ class ProgramImporter(FxImporter):
         )
         self.graph.structure["outputs"] = to_json(structure)
         leaves = [result for result, skip in zip(results, is_fixed, strict=True) if not skip]
-        self.graph.outputs = [path or "output" for path in paths(structure)]
+        self.graph.outputs = [path or "output" for path in form(structure).paths()]
         self.graph.body.results = [self.output_value(leaf) for leaf in leaves]
         self._add_changes(new)
 
     def _add_changes(self, new: dict[str, Any]) -> None:
-        """Outputs behind those of the user: new values of inputs that the model changes, and of its state."""
+        """Outputs after those of the user: new values of inputs that the model changes, and of its state."""
         placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
         specs = self.program.graph_signature.input_specs  # in the order of the nodes, whose names may differ
         inputs = {spec.arg.name: node for spec, node in zip(specs, placeholders, strict=True)}

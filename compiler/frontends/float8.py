@@ -1,4 +1,5 @@
-"""Floats of 8 bits: no kernel reads them, so constants in float8 are held in f32, which has all of them.
+"""Floats of 8 bits: no kernel reads them, so constants in float8 are held in f32, which represents them
+exactly.
 
 Nothing is computed in float8: an operator may move such a constant or convert it to a wider dtype.
 """
@@ -38,12 +39,12 @@ def is_float8(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def is_float8_check(node: torch.fx.Node, overload: str) -> bool:
-    """Whether `node` checks that a constant is in float8, which says nothing about what it is held in."""
+    """Whether `node` checks that a constant is in float8, which is independent of its storage."""
     return overload.startswith(CHECK) and _dtype_of(node) is not None
 
 
 def check_float8(node: torch.fx.Node, overload: str, source: str) -> None:
-    """Raise UnsupportedOp where `node` computes in float8."""
+    """Raise UnsupportedOp if `node` computes in float8."""
     dtype = _dtype_of(node)
     is_move = name_of(node) in MOVES and bool(_given(node))
     if dtype is not None and not is_move and not is_widened(node):
@@ -57,8 +58,8 @@ def is_widened(node: torch.fx.Node) -> bool:
 
 
 def note_float8(graph: Graph, node: torch.fx.Node, args: Sequence[Any], source_of: SourceOf) -> None:
-    """Note that a weight which `node` converts from float8 is held in a wider dtype; the logger is told as
-    well, with the operator that computes with it and the line of that. `args`: the node's, in `graph`."""
+    """Note that a weight which `node` converts from float8 is held in a wider dtype, and log it with the
+    operator that computes with it and its line. `args`: the node's, in `graph`."""
     if not is_widened(node):
         return
     name = B.name_of_constant(args[0])
@@ -80,8 +81,8 @@ def note_float8(graph: Graph, node: torch.fx.Node, args: Sequence[Any], source_o
 
 
 def _to_reader(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Return `node` and what moves, converts and scales its result, up to the operator that computes with
-    it, or the program's output."""
+    """Return `node` and the nodes that move, convert and scale its result, up to the operator that computes
+    with it, or the program's output."""
     path = [node]
     while len(path) == 1 or name_of(path[-1]) in MOVES | CONVERSIONS or _is_scaled(path[-1], path[-2]):
         readers = [user for user in path[-1].users if not name_of(user).startswith(CHECK)]
@@ -98,14 +99,14 @@ def _is_scaled(node: torch.fx.Node, weight: torch.fx.Node) -> bool:
 
 
 def _factor(node: torch.fx.Node, weight: torch.fx.Node) -> torch.Tensor | None:
-    """Return what `node` multiplies `weight` by, None where it does not multiply tensors."""
+    """Return the factor by which `node` multiplies `weight`, None if it does not multiply tensors."""
     factors = [arg.meta.get("val") for arg in node.all_input_nodes if arg is not weight]
     is_product = name_of(node) == "aten.mul" and len(factors) == 1 and isinstance(factors[0], torch.Tensor)
     return factors[0] if is_product else None
 
 
 def _scales(path: Sequence[torch.fx.Node], columns: int) -> str:
-    """Return which elements of a weight have a scale, for people; its columns are axis `columns`."""
+    """Return which elements of a weight share a scale, as text; its columns are axis `columns`."""
     found = [_factor(node, weight) for weight, node in pairwise(path[:-1])]
     scale = next((factor for factor in found if factor is not None), None)
     if scale is None:
@@ -128,6 +129,6 @@ def _given(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _dtype_of(node: torch.fx.Node) -> str | None:
-    """Return the float8 that `node` takes or gives, None where there is none."""
+    """Return the float8 dtype of `node`'s arguments or results, None if there is none."""
     values = [*(arg.meta.get("val") for arg in node.all_input_nodes), node.meta.get("val")]
     return next((str(x.dtype).removeprefix("torch.") for x in values if is_float8(x)), None)

@@ -1,10 +1,9 @@
-"""Programs without in-place operators, by renaming: an operator that changes memory makes a new value, and
-what follows uses that one. Where it changes memory through a view, such as a slice, the new value of the
-whole is the old one with this part replaced; other views of it are taken anew.
+"""Programs without in-place operators, by renaming: an operator that changes memory makes a new value, which
+later nodes use. If it changes memory through a view, such as a slice, the new value of the whole is the old
+one with this part replaced; other views of it are recreated.
 
-torch's own way, `ExportedProgram.run_decompositions`, handles whatever there is, by tracing the program anew:
-half the time that compiling a convolutional network takes. Programs of operators that all have a converter
-can do without.
+torch's own method, `ExportedProgram.run_decompositions`, handles every program by retracing it, which takes
+half the compilation time of a convolutional network. It is not needed if all operators have a converter.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 
-from .fx_nodes import is_check, is_item, is_operator, overload_of, schema_arguments
+from .fx_nodes import is_check, is_dtype, is_item, is_operator, overload_of, schema_arguments
 from .importer import find_converter
 from .layout import restored
 from .nodes import node_argument, operator_of
 from .views import is_composite
 
 aten = torch.ops.aten
-#: Composites of torch whose results never share memory with their arguments; of others it is not known.
+#: Composites of torch whose results never share memory with their arguments; for others this is unknown.
 _FRESH = (
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear",
     "matmul", "scaled_dot_product_attention", "embedding", "one_hot", "concat", "where",
@@ -33,7 +32,7 @@ _FRESH = (
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "upsample_nearest2d", "upsample_bilinear2d",
     "relu6", "log_sigmoid", "square", "isfinite", "max", "min", "true_divide", "argsort", "repeat_interleave",
 )  # fmt: skip
-#: Views of parts, with the operator that puts a new part into the whole: their other arguments are the same.
+#: Views of parts, with the operator that replaces the part in the whole: their other arguments are the same.
 _PARTS = {
     aten.slice.Tensor: aten.slice_scatter.default,
     aten.select.int: aten.select_scatter.default,
@@ -48,7 +47,7 @@ _PERMUTED = (aten.permute.default, aten.transpose.int, aten.t.default)
 
 
 def functional(program: ExportedProgram) -> ExportedProgram | None:
-    """Return `program` with new values for changed ones, itself where nothing is changed; None where it has
+    """Return `program` with new values for changed ones, or itself if nothing is changed; None if it has
     operators without a converter or changes memory that may be shared."""
     nodes = list(program.graph.nodes)
     if any(node.op not in ("placeholder", "call_function", "output") or is_transform(node) for node in nodes):
@@ -67,7 +66,7 @@ def functional(program: ExportedProgram) -> ExportedProgram | None:
 
 
 def is_transform(node: torch.fx.Node) -> bool:
-    """Return True for a call that begins or ends a transform of functions (vmap, grad), which torch alone can
+    """Return True for a call that begins or ends a transform of functions (vmap, grad), which only torch can
     trace away."""
     return getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
 
@@ -80,7 +79,7 @@ def is_convertible(node: torch.fx.Node) -> bool:
         return _keeps_values(node) or new_value_overload(node) is not None
     if node.target._schema.name == "aten::batch_norm" and schema_arguments(node)[5]:
         return False  # it changes its running means
-    return is_item(node) or is_check(node) or find_converter(overload_of(node)) is not None
+    return is_item(node) or is_check(node) or is_dtype(node) or find_converter(overload_of(node)) is not None
 
 
 def _changes_memory(node: torch.fx.Node) -> bool:
@@ -89,7 +88,7 @@ def _changes_memory(node: torch.fx.Node) -> bool:
 
 def new_value_overload(node: torch.fx.Node) -> Any:
     """Return the overload that makes the new value of an in-place call, such as aten.add.Tensor of
-    aten.add_.Tensor; None where there is none with a converter."""
+    aten.add_.Tensor; None if there is none with a converter."""
     schema = operator_of(node)._schema
     space, name = schema.name.split("::")
     packet = getattr(getattr(torch.ops, space), name.removesuffix("_"), None)
@@ -127,7 +126,7 @@ def _is_writable(view: torch.fx.Node) -> bool:
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    """Return True where the result certainly is the memory of the first argument."""
+    """Return True if the result certainly shares memory with the first argument."""
     if not is_operator(node) or _is_itself(node):
         return is_operator(node)
     has_alias = any(result.alias_info is not None for result in operator_of(node)._schema.returns)
@@ -135,7 +134,7 @@ def _is_view(node: torch.fx.Node) -> bool:
 
 
 def _makes_fresh(node: torch.fx.Node) -> bool:
-    """Return True where the results certainly share no memory with anything."""
+    """Return True if the results certainly share no memory with anything."""
     if node.op == "output":
         return True
     if not is_operator(node):
@@ -149,25 +148,25 @@ def _makes_fresh(node: torch.fx.Node) -> bool:
 
 
 class _Renamer:
-    """Copies nodes to `graph`, each use being of the newest value of its memory."""
+    """Copies nodes to `graph`; each use refers to the newest value of its memory."""
 
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
-        self._parent: dict[torch.fx.Node, torch.fx.Node] = {}  # what a view, or an in-place result, is of
-        self._made: dict[torch.fx.Node, tuple[int, torch.fx.Node]] = {}  # in which version of its memory
+        self._parent: dict[torch.fx.Node, torch.fx.Node] = {}  # the source of a view or an in-place result
+        self._made: dict[torch.fx.Node, tuple[int, torch.fx.Node]] = {}  # with the version of its memory
         self._version: dict[torch.fx.Node, int] = {}  # of memory, by the node that made it
         self._viewed: set[torch.fx.Node] = set()  # memory with views
-        self._shared: set[torch.fx.Node] = set()  # memory that may be seen in ways not known here
+        self._shared: set[torch.fx.Node] = set()  # memory that may have other, unknown views
 
     def add(self, node: torch.fx.Node) -> bool:
-        """Take in the next node. Return False where it changes memory that may be shared."""
+        """Add the next node. Return False if it changes memory that may be shared."""
         if is_operator(node) and _changes_memory(node):
             return self._change(node)
         if _is_view(node) or (node.target is operator.getitem and node.args[0] in self._parent):
             self._parent[node] = node_argument(node)
             self._viewed.add(self._owner(node))
             return True
-        is_part = node.target is operator.getitem  # results of a known operator lie apart
+        is_part = node.target is operator.getitem  # results of a known operator do not overlap
         if not (node.args[0] not in self._shared if is_part else _makes_fresh(node)):
             self._shared |= {node, *map(self._owner, node.all_input_nodes)}
         self._made[node] = 0, self.graph.node_copy(node, self._newest)
@@ -180,7 +179,7 @@ class _Renamer:
         return node
 
     def _newest(self, node: torch.fx.Node) -> torch.fx.Node:
-        """Return what `node` is by now."""
+        """Return the newest value of `node`."""
         version = self._version.get(self._owner(node), 0)
         found, made = self._made.get(node, (-1, None))
         if made is None or found != version:
@@ -190,7 +189,7 @@ class _Renamer:
         return made
 
     def _change(self, node: torch.fx.Node) -> bool:
-        """Take in an in-place call."""
+        """Handle an in-place call."""
         target = node_argument(node)
         if not _keeps_values(node):
             if not self._can_change(node, target):
@@ -209,7 +208,7 @@ class _Renamer:
         return target is owner
 
     def _write(self, node: torch.fx.Node, new: torch.fx.Node) -> None:
-        """Make `new` the newest value of `node`, and of all that it is a view of."""
+        """Make `new` the newest value of `node`, and update everything that it is a view of."""
         values = {node: new}
         while node in self._parent:
             parent = self._parent[node]
@@ -219,7 +218,7 @@ class _Renamer:
         self._made |= {changed: (version, value) for changed, value in values.items()}
 
     def _whole(self, view: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
-        """Append what `view` is of, with `new` for it."""
+        """Append the source of `view` with `new` in its place."""
         if _is_itself(view):
             return new
         parent, target = self._parent[view], operator_of(view)
@@ -237,7 +236,7 @@ class _Renamer:
         return made
 
     def _new_value(self, node: torch.fx.Node) -> torch.fx.Node:
-        """Append what an in-place call makes, in the dtype of what it changes."""
+        """Append the result of an in-place call, in the dtype of its target."""
         made = self.graph.node_copy(node, self._newest)
         made.target = new_value_overload(node)
         del made.meta["val"]  # its dtype may be another one

@@ -1,7 +1,7 @@
-"""torch.fx.GraphModules: traced ATen graphs become Graphs as they are, others by way of torch.export.
+"""torch.fx.GraphModules: traced ATen graphs become Graphs directly, others through torch.export.
 
-An ATen graph is what make_fx and AOTAutograd make: calls of ATen overloads whose `meta["val"]` holds fake
-tensors. What the fake tensors' ShapeEnv assumed of sizes becomes the contract.
+make_fx and AOTAutograd make ATen graphs: calls of ATen overloads whose `meta["val"]` holds fake tensors. The
+assumptions of the fake tensors' ShapeEnv about sizes become the contract.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ...pytree import LEAF, Structure, distinct, n_leaves, paths, to_json
+from ...calls.pytree import LEAF, Structure, distinct, form, to_json
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Graph, Value
 from ..ops import build as B
 from ..ops.conditions import add_guard
+from .control import RULES
 from .dynamic_shapes import axis_dim, int_symbols
-from .exported_program import decomposition_table, export_model, import_program
+from .export import export_model
+from .exported_program import decomposition_table, import_program
 from .fx_nodes import FxImporter, is_operator, overload_of, source_of
-from .guards import narrow
+from .guards import narrow, parts_of
 from .importer import find_converter
 from .nodes import node_argument
 from .symbols import Symbols
@@ -41,7 +43,7 @@ def import_graph_module(
 ) -> Graph:
     """Return the graph of `module`. An ATen graph needs no `args`; `dynamic_shapes` then only names sizes.
 
-    Raises what `import_program` raises, and what torch.export raises for a module that it cannot export.
+    Raises the errors of `import_program`, and those of torch.export for a module that it cannot export.
     """
     if is_aten(module):
         traced = module if is_plain(module) else retrace(module)
@@ -70,7 +72,7 @@ def _is_aten_call(node: torch.fx.Node) -> bool:
 
 
 def is_plain(module: torch.fx.GraphModule) -> bool:
-    """Return True where no call changes its arguments, new values of inputs apart, and all have a
+    """Return True if no call changes its arguments, except for new values of inputs, and all have a
     converter."""
     calls = [node for node in module.graph.nodes if is_operator(node) and not _is_new_value(node)]
     return all(
@@ -85,7 +87,7 @@ def _is_new_value(node: torch.fx.Node) -> bool:
 
 
 def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return `module` without calls that change their arguments, and decomposed as far as can be compiled."""
+    """Return `module` without calls that change their arguments, and decomposed as far as possible."""
     inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     functional = torch.func.functionalize(module, remove="mutations")
     trace = make_fx(
@@ -104,6 +106,8 @@ def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 class GraphModuleImporter(FxImporter):
     """Imports a functional ATen graph."""
 
+    control = RULES
+
     def __init__(
         self,
         module: torch.fx.GraphModule,
@@ -111,18 +115,21 @@ class GraphModuleImporter(FxImporter):
         dynamic_shapes: Any = None,
         may_call_torch: bool = False,
     ) -> None:
-        self.module, self.nodes = module, list(module.graph.nodes)
-        self._placeholders = [node for node in self.nodes if node.op == "placeholder"]
-        self._env = shape_env_of(self._placeholders)
+        self.module = module
+        placeholders = self._placeholders()
+        self._env = shape_env_of(placeholders)
         ranges = self._env.var_to_range if self._env is not None else {}
-        sizes = named_sizes(self._placeholders, dynamic_shapes)
-        ints = int_symbols(node.meta["val"] for node in self._placeholders)
+        sizes = named_sizes(placeholders, dynamic_shapes)
+        ints = int_symbols(node.meta["val"] for node in placeholders)
         super().__init__(name, Symbols(sizes, ranges, ints=ints), may_call_torch)
         self._changed: dict[torch.fx.Node, Any] = {}  # new values of inputs
 
+    def _placeholders(self) -> list[torch.fx.Node]:
+        return self.module.graph.find_nodes(op="placeholder")
+
     def run(self) -> Graph:
-        """Import everything; the graph is called as the module is."""
-        self._begin(self._placeholders, {})
+        """Import everything; the graph is called like the module."""
+        self._begin(self._placeholders(), {})
         for condition in self._assumed():
             if not narrow(self.graph.symbols, condition):
                 add_guard(self.builder, condition, f"tracing assumed {condition}")
@@ -130,13 +137,13 @@ class GraphModuleImporter(FxImporter):
         signature = {"positional": list(names), "parameters": dict.fromkeys(names, LEAF)}
         self.graph.structure["inputs"] = to_json(signature)
         self.import_nodes(self.module)
-        found = self.nodes[-1].args[0]
+        found = self.module.graph.output_node().args[0]
         structure = structure_of_result(found)
         self.graph.structure["outputs"] = to_json(structure)
-        self.graph.outputs = [path or "output" for path in paths(structure)]
+        self.graph.outputs = [path or "output" for path in form(structure).paths()]
         self.graph.body.results = [self.output_value(self.values[node]) for node in _nodes(found)]
+        assert form(structure).n_leaves == len(self.graph.body.results)
         self._add_changed()
-        assert n_leaves(structure) == len(list(_nodes(found)))
         return self.graph
 
     def run_part(
@@ -145,8 +152,8 @@ class GraphModuleImporter(FxImporter):
         constants: Mapping[torch.fx.Node, torch.Tensor],
         results: Sequence[torch.fx.Node],
     ) -> Graph:
-        """Import what computes `results` (a flat list) from the placeholders `inputs`; `constants` gives
-        others their values. What tracing assumed is not checked: the caller does."""
+        """Import the computation of `results` (a flat list) from the placeholders `inputs`; `constants` has
+        the values of others. Assumptions of tracing are checked by the caller, not here."""
         self._begin(inputs, constants)
         for condition in self._assumed():
             narrow(self.graph.symbols, condition)
@@ -175,7 +182,7 @@ class GraphModuleImporter(FxImporter):
         return self._change(node) if _is_new_value(node) else super()._import_node(node)
 
     def _change(self, node: torch.fx.Node) -> Value:
-        """Note an input's new value, which is what later nodes see of it."""
+        """Note an input's new value, which later nodes use."""
         target, source = node_argument(node, 0), node_argument(node, 1)
         self.builder.source = source_of(node)
         wanted = self.type_of(target.meta["val"])
@@ -185,7 +192,7 @@ class GraphModuleImporter(FxImporter):
         return new
 
     def _add_changed(self) -> None:
-        """Outputs behind those of the user: new values of inputs that the module changes."""
+        """Outputs after those of the user: new values of inputs that the module changes."""
         params = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
         changed = {params[old]: self.values[node] for node, old in self._changed.items()}
         if changed:
@@ -195,20 +202,20 @@ class GraphModuleImporter(FxImporter):
         self.graph.body.results += [self.output_value(value) for value in changed.values()]
 
     def _assumed(self) -> Iterator[Any]:
-        """Yield what tracing assumed of the inputs' sizes, as conditions."""
+        """Yield the assumptions of tracing about the inputs' sizes, as conditions."""
         known = set(self.symbols.contract)
         for guard in self._env.guards if self._env is not None else ():
             expr = guard.expr.xreplace(self._env.replacements) if self._env is not None else guard.expr
             if not self.symbols.knows(expr):
                 continue  # of sizes that no input of this graph has
             condition = self.symbols.translate(expr)
-            for part in condition.args if isinstance(condition, sympy.And) else (condition,):
+            for part in parts_of(condition):
                 if part is not sympy.true and {str(s) for s in part.free_symbols} <= known:
                     yield part
 
 
 def shape_env_of(nodes: Sequence[torch.fx.Node]) -> ShapeEnv | None:
-    """Return what holds the ranges of the sizes of `nodes`, None where all sizes are numbers."""
+    """Return the ShapeEnv of the sizes of `nodes`, None if all sizes are numbers."""
     for node in nodes:
         found = node.meta["val"]
         sizes = found.shape if isinstance(found, torch.Tensor) else [found]

@@ -1,4 +1,4 @@
-"""FX graphs of ATen operators, the form in which all of torch's own compilers hand over a program.
+"""FX graphs of ATen operators, the form in which all of torch's compilers pass programs.
 
 Sizes are symbolic dimensions throughout: an integer of the traced graph is its expression, not a value.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import sympy
@@ -16,18 +17,18 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..ir.dims import DimExpr, format_dim
-from ..ir.errors import DtypeError, ShapeError, UnsupportedOp, VerifyError
+from ..ir.dims import DimExpr, format_dim, symbols_of
+from ..ir.errors import ShapeError, UnsupportedOp, VerifyError
 from ..ir.graph import Value
 from ..ir.sizes import sizes_named
 from ..ir.types import ScalarType, TensorType
 from ..ops import build as B
+from ..ops.complex import DTYPES as PARTS
+from ..ops.complex import Complex, as_output
 from ..ops.conditions import add_guard, truth
-from ..ops.rules import may_equal
-from .control import import_control, is_control
-from .dtypes import DTYPE_OF, TORCH_DTYPES, dtype_name
+from ..ops.rules import is_opaque, may_equal
+from .dtypes import DTYPE_OF, TORCH_DTYPES, complex_name, dtype_name, element_name
 from .fallback import (
-    Complex,
     Fallback,
     is_complex,
     is_declared,
@@ -44,11 +45,30 @@ from .numbers import number_of
 from .packed_weights import check_quantised
 from .squeezed import may_keep_axes
 from .symbols import Symbols
+from .torch_versions import MISTRACED
+from .traced_layout import NOT_AS_TRACED, inputs_that_decide
+
+ControlRule = Callable[["FxImporter", torch.fx.Node], list[Any]]
+
+
+@dataclass
+class Met:
+    """The definitions of the nodes so far: `constants` by address and layout, tied parameters as one; `calls`
+    of operators whose results have data-dependent sizes; `floats` that are read from tensors, by torch's
+    symbol; `offsets`, the symbols of storage offsets."""
+
+    constants: dict[Any, Value] = field(default_factory=dict)
+    calls: dict[str, torch.fx.Node] = field(default_factory=dict)
+    floats: dict[str, Value] = field(default_factory=dict)
+    offsets: set[Any] = field(default_factory=set)
 
 
 class FxImporter(Importer):
-    """Imports the nodes of ATen graphs whose `meta["val"]` tells types and sizes; subclasses say what their
-    inputs and outputs are. `may_call_torch`: PyTorch is called where an operator cannot be compiled."""
+    """Imports the nodes of ATen graphs whose `meta["val"]` holds types and sizes; subclasses define inputs
+    and outputs. `may_call_torch`: PyTorch is called for operators that cannot be compiled. `control`: the
+    rules of operators that take functions, by name."""
+
+    control: ClassVar[Mapping[str, ControlRule]] = {}
 
     def __init__(self, name: str, symbols: Symbols, may_call_torch: bool = False) -> None:
         super().__init__(name)
@@ -56,16 +76,14 @@ class FxImporter(Importer):
         self.graph.symbols = symbols.contract
         self.may_call_torch = may_call_torch
         self.values: dict[torch.fx.Node, Any] = {}
-        self._constants: dict[Any, Value] = {}  # by place and layout: tied parameters are one constant
         self._fallback = Fallback(self.builder, symbols)
-        self._floats: dict[str, Value] = {}  # read from tensors, by torch's symbol
-        self._offsets: set[Any] = set()  # torch's symbols of places in memory
+        self._met = Met()
+        self._is_elementwise = False  # values traced as numbers are tensors
         self._node: torch.fx.Node | None = None  # the one that is being converted
-        self._calls: dict[str, torch.fx.Node] = {}  # of operators whose results have sizes that data give
 
     def require_all(self, module: torch.fx.GraphModule) -> None:
-        """Raise UnsupportedOp naming all operators of `module`, those of functions that it hands to operators
-        included, that can neither be compiled nor called."""
+        """Raise UnsupportedOp naming all operators of `module`, including those of functions passed to
+        operators, that can be neither compiled nor called."""
         operators = [node for node in all_nodes(module) if is_operator(node) and not self.is_own(node)]
         refused = [node for node in operators if not self._may_call(node)]
         self.require((overload_of(node), source_of(node)) for node in refused)
@@ -74,12 +92,16 @@ class FxImporter(Importer):
         return (self.may_call_torch or is_declared(node.target)) and not reason_against(node)
 
     def is_own(self, node: torch.fx.Node) -> bool:
-        """Return True for operators that the importer does itself."""
-        is_python = is_item(node) or is_check(node) or is_control(node)
+        """Return True for operators that the importer implements itself."""
+        is_python = is_item(node) or is_check(node) or self.takes_functions(node) or is_dtype(node)
         return is_python or overload_of(node) == _PART or is_constant(node)
 
+    def takes_functions(self, node: torch.fx.Node) -> bool:
+        """Return True for operators that have a rule in `control`."""
+        return isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) in self.control
+
     def import_nodes(self, module: torch.fx.GraphModule) -> None:
-        """Append what the nodes of `module` do. Its placeholders have their values already."""
+        """Append the nodes of `module`, whose placeholders already have values."""
         for node in module.graph.nodes:
             if node.op == "get_attr":
                 self.values[node] = self._attribute(module, node)
@@ -88,29 +110,36 @@ class FxImporter(Importer):
                 self.values[node] = self._import_node(node) if same is None else self.values[same]
 
     def _same_call(self, node: torch.fx.Node) -> torch.fx.Node | None:
-        """Return the call before that had the same arguments, of an operator whose result has a size that
-        data give: PyTorch takes the two sizes for one."""
+        """Return an earlier call with the same arguments, of an operator whose result has a data-dependent
+        size: PyTorch treats the two sizes as equal."""
         if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()):
             return None
-        found = self._calls.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
+        found = self._met.calls.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
         return None if found is node else found
 
     def import_region(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
-        """Append what a function of the model does; return its results. What it brings into being is
-        forgotten: it may not run."""
-        constants, known = dict(self._constants), set(self._fallback.known)
-        generator, self.builder.generator = self.builder.generator, None  # a draw must happen at every call
-        places, calls = dict(self.builder.places), self._calls
-        self._calls = {}
+        """Append a function of the model; return its results. Values that it defines are forgotten, because
+        it may not run."""
+        met, known, places = self._met, set(self._fallback.known), dict(self.builder.places)
+        self._met = replace(met, constants=dict(met.constants), calls={})
+        generator, self.builder.generator = self.builder.generator, None  # draws must happen at every call
         nodes = list(module.graph.nodes)
         holes = [node for node in nodes if node.op == "placeholder"]
         self.values.update(zip(holes, operands, strict=True))
         self._fallback.known |= {str(operand) for operand in operands if isinstance(operand, sympy.Symbol)}
         self.import_nodes(module)
-        self._constants, self._fallback.known = constants, known
-        self.builder.generator, self.builder.places, self._calls = generator, places, calls
+        self._met, self._fallback.known = met, known
+        self.builder.generator, self.builder.places = generator, places
         found = nodes[-1].args[0]
         return [self.values_of(result) for result in (found if isinstance(found, list | tuple) else [found])]
+
+    def import_elementwise(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> list[Any]:
+        """Like `import_region`, for a function of numbers applied to tensors."""
+        self._is_elementwise = True
+        try:
+            return self.import_region(module, operands)
+        finally:
+            self._is_elementwise = False
 
     def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
         found: Any = module
@@ -121,11 +150,11 @@ class FxImporter(Importer):
     # Inputs, constants, outputs
 
     def add_input(self, name: str, node: torch.fx.Node) -> Any:
-        """Append the input that a placeholder is; return its value, or the size expression of an int."""
+        """Append the input of a placeholder; return its value, or the size expression of an int."""
         found = node.meta["val"]
         if isinstance(found, torch.Tensor):
             require_strided(found, f"input {name}")
-            dtype_name(found.dtype)  # what is held in another one is no input
+            dtype_name(found.dtype)  # a dtype that is held in another one cannot be an input
             return self.graph.input(name, self.type_of(found))
         if isinstance(found, int | torch.SymInt):
             expr = self.symbols.dim(found)
@@ -134,56 +163,38 @@ class FxImporter(Importer):
         raise UnsupportedOp(f"input {name} is a {type(found).__name__}; it must be a tensor or an int")
 
     def add_constant(self, tensor: torch.Tensor, name: str) -> Value | Complex:
-        """Append a tensor of the model; one that is there already is not appended again."""
+        """Append a tensor of the model, unless it exists already."""
         require_strided(tensor, name)
-        if tensor.is_complex():
-            parts = torch.view_as_real(tensor.resolve_conj())
-            return Complex(self.constant(*array_of(parts), name))
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if key not in self._constants or not tensor.numel():
-            self._constants[key] = self.constant(*array_of(tensor), name)
-        return self._constants[key]
+        if tensor.is_complex():
+            return constant_of(self, tensor, name)
+        if key not in self._met.constants or not tensor.numel():
+            self._met.constants[key] = self.constant(*array_of(tensor), name)
+        return self._met.constants[key]
 
     def add_parameter(self, tensor: torch.Tensor, name: str) -> Any:
-        """Append a tensor of the model. One that is made of others (a subclass such as torchao's) stands for
+        """Append a tensor of the model. A tensor subclass that consists of others (such as torchao's) remains
         itself: the program reads its parts."""
         return (tensor, name) if is_traceable_wrapper_subclass(tensor) else self.add_constant(tensor, name)
 
     def output_value(self, leaf: Any) -> Value:
         """Return a result as a value. Raises DtypeError for a complex one."""
-        if isinstance(leaf, Complex):
-            raise DtypeError(
-                "an output is complex, which cannot be compiled: return torch.view_as_real of it"
-            )
-        return leaf if isinstance(leaf, Value) else self.builder.size(leaf)
+        return as_output(leaf) if isinstance(leaf, Value | Complex) else self.builder.size(leaf)
 
     # Operators
 
     def _import_node(self, node: torch.fx.Node) -> Any:
+        special = next((convert for applies, convert in _SPECIAL if applies(node)), None)
+        if special is not None:
+            return special(self, node)
         found = node.meta.get("val")
-        if isinstance(found, torch.SymInt) and not is_item(node):
-            if str(node.target).startswith(_OFFSET) and found.node.expr.is_Symbol:
-                self._offsets.add(found.node.expr)
-            return self.symbols.dim(found)
-        if node.target is operator.getitem:
-            return self.values[node_argument(node)][node.args[1]]
-        if not is_operator(node):
-            return self._import_python(node)
-        if overload_of(node) == _PART or is_constant(node):
-            return self._import_constant(node)
-        if is_item(node):
-            return self._import_item(node)
-        if is_check(node):
-            return self._import_check(node)
-        if is_complex(node):
-            return self._import_complex(node)
         self._node, self.builder.source = node, source_of(node) or module_of(node)
         if is_float8_check(node, overload_of(node)):
             return None
         check_float8(node, overload_of(node), source_of(node))
         check_quantised(node, overload_of(node), source_of(node))
-        if is_control(node):
-            return import_control(self, node)
+        if self.takes_functions(node):
+            return self.control[str(node.target)](self, node)
         args, kwargs = self._arguments(node)
         note_float8(self.graph, node, args, source_of)
         n_nodes = len(self.builder.block.nodes)
@@ -191,10 +202,11 @@ class FxImporter(Importer):
         self.builder.n_results = len(found) if isinstance(found, list | tuple) else None
         memory = memory_read(node)
         if memory is not None:
+            self._note_layout(memory)
             args = [self.values[memory], *args[1:3], self._argument(place_read(node))]
         elif reads_storage(node) and reason_against(node):
             raise UnsupportedOp(f"{overload_of(node)}: {reason_against(node)}", source=source_of(node))
-        if may_keep_axes(node):
+        if may_keep_axes(node) and isinstance(args[0], Value):
             result = B.reshape(self.builder, args[0], self.type_of(cast(torch.Tensor, found)).shape)
         else:
             result = self.convert(overload_of(node), args, kwargs, self.builder.source)
@@ -202,11 +214,37 @@ class FxImporter(Importer):
         results = [value for each in made for value in each.results]
         self._fallback.known |= {size for value in results for size in sizes_named(value)}
         self._name_sizes(result, found)
-        self._check(node, result, found)
-        return result
+        return self._checked(node, result, found)
+
+    def _import_size(self, node: torch.fx.Node) -> DimExpr:
+        found = node.meta["val"]
+        if str(node.target).startswith(_OFFSET) and found.node.expr.is_Symbol:
+            self._met.offsets.add(found.node.expr)
+        return self.symbols.dim(found)
+
+    def _import_part(self, node: torch.fx.Node) -> Any:
+        return self.values[node_argument(node)][node.args[1]]
+
+    def _import_dtype(self, node: torch.fx.Node) -> Any:
+        return torch.promote_types(*self.values_of(node.args))
+
+    def _note_layout(self, memory: torch.fx.Node) -> None:
+        """Note the inputs that must be row-major in calls, because the program reads their memory."""
+        nodes = inputs_that_decide(memory)
+        if any(not node.meta["val"].is_contiguous() for node in nodes):
+            raise UnsupportedOp(f"as_strided: {NOT_AS_TRACED}", source=self.builder.source)
+        self.require_rows(nodes)
+
+    def require_rows(self, placeholders: Sequence[torch.fx.Node]) -> None:
+        """Note those that are inputs of the program: calls must give them row by row."""
+        names = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
+        found = [names[value] for node in placeholders if (value := self.values[node]) in names]
+        known = self.graph.structure.get("in_rows", [])
+        if found:
+            self.graph.structure["in_rows"] = list(dict.fromkeys([*known, *found]))
 
     def _import_constant(self, node: torch.fx.Node) -> Any:
-        """Append a part of a parameter, or the tensor that an operator of numbers alone makes."""
+        """Append a part of a parameter, or the tensor that an operator makes from numbers only."""
         if is_constant(node):
             self.builder.source = source_of(node)
             return self.constant(*array_of(computed(node)), "")
@@ -214,29 +252,34 @@ class FxImporter(Importer):
         return self.add_parameter(getattr(whole, part), f"{name}.{part}")
 
     def _name_sizes(self, result: Any, found: Any) -> None:
-        """Sizes that tracing left open and that are known here become what they are here."""
+        """Sizes that tracing left open and that are known here are resolved."""
         is_one = isinstance(result, Value) and isinstance(result.type, TensorType)
         if not is_one or not isinstance(found, torch.Tensor) or result.type.rank != found.ndim:
             return
         left = set(self.builder.new_sizes)
         for ours, theirs in zip(result.type.shape, found.shape, strict=True):
-            if isinstance(theirs, torch.SymInt) and (name := self.symbols.dim(theirs)) in left:
+            if (
+                isinstance(theirs, torch.SymInt)
+                and (name := self.symbols.dim_or_define(theirs, ours)) in left
+            ):
                 self.symbols.fix(str(name), ours)
 
     def _new_sizes(self, found: Any) -> list[DimExpr]:
-        """Return the symbols that the sizes of a result bring, in order."""
+        """Return the symbols that the sizes of a result define, in order."""
         sizes = [size for leaf in leaves(found) if isinstance(leaf, torch.Tensor) for size in leaf.shape]
         symbolic = [size for size in sizes if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol]
         dims = dict.fromkeys(self.symbols.dim(size) for size in symbolic)
         return [dim for dim in dims if str(dim) not in self._fallback.known]
 
     def can_convert_unknown(self, overload: str) -> bool:
-        """Return True where PyTorch is called for the node at hand."""
+        """Return True if PyTorch is called for the current node."""
         return self._node is not None and self._may_call(self._node)
 
     def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call PyTorch."""
         node = cast(torch.fx.Node, self._node)
+        if not self.can_convert_unknown(overload) and is_complex(node):
+            raise UnsupportedOp(f"{overload} takes or gives complex numbers, which cannot be compiled")
         if not self.can_convert_unknown(overload):
             return super().convert_unknown(overload, args, kwargs)
         names = [argument.name for argument in operator_of(node)._schema.arguments]
@@ -253,20 +296,6 @@ class FxImporter(Importer):
             if i in used:
                 raise UnsupportedOp(f"{overload}: its result {i} cannot be compiled")
 
-    def _import_complex(self, node: torch.fx.Node) -> Any:
-        """Complex tensors are held as their parts; only PyTorch computes with them."""
-        self.builder.source, self._node = source_of(node), node
-        if overload_of(node) == "aten.view_as_real.default":
-            return self.values[node_argument(node)].parts
-        if overload_of(node) == "aten.view_as_complex.default":
-            return Complex(self.values[node_argument(node)])
-        if not self.can_convert_unknown(overload_of(node)):
-            raise UnsupportedOp(
-                f"{overload_of(node)} takes or gives complex numbers, which cannot be compiled",
-                source=source_of(node),
-            )
-        return self.convert_unknown(overload_of(node), (), {})
-
     def _import_item(self, node: torch.fx.Node) -> Any:
         found = node.meta["val"]
         x = self.values[node_argument(node)]
@@ -276,7 +305,7 @@ class FxImporter(Importer):
         if not isinstance(found, torch.SymInt):
             item = self.builder.one("item", x)
             if isinstance(found, torch.SymFloat):
-                self._floats[str(found.node.expr)] = item
+                self._met.floats[str(found.node.expr)] = item
             return item
         if found.node.expr.is_Symbol and all(user.op == "output" for user in node.users):
             return self.builder.one("item", x)  # no size: any integer will do
@@ -303,8 +332,8 @@ class FxImporter(Importer):
         return expected
 
     def _import_truth(self, x: Value, found: torch.SymBool) -> Value:
-        """Read a truth value from a tensor: what follows is computed from a number that is 0 or 1, or assumes
-        which of them it is."""
+        """Read a truth value from a tensor: later nodes compute with a number that is 0 or 1, or assume its
+        value."""
         condition = self.symbols.condition(found)
         if not condition.free_symbols:
             value = self.builder.one("item", x)
@@ -318,14 +347,14 @@ class FxImporter(Importer):
         return truth(self.builder, condition)
 
     def _import_check(self, node: torch.fx.Node) -> None:
-        """A check that tracing could not decide: what the contract does not prove is checked at every
+        """A check that tracing could not decide: unless the contract proves it, it is checked at every
         call."""
         condition, message = node_argument(node), str(node.args[1])
         self.builder.source = source_of(node)
         found = self.values[condition]
         if isinstance(found, torch.SymBool):
-            if self._offsets & found.node.expr.free_symbols:
-                return  # of a place in memory, which torch alone has
+            if self._met.offsets & found.node.expr.free_symbols:
+                return  # of a storage offset, which only torch has
             add_guard(self.builder, self.symbols.condition(found), message)
         elif isinstance(found, Value):
             self.builder.apply("guard", found, message=message)
@@ -333,7 +362,7 @@ class FxImporter(Importer):
             raise ShapeError(f"a check of the model never holds: {message}", source=source_of(node))
 
     def _import_python(self, node: torch.fx.Node) -> Any:
-        """Functions of Python numbers: conditions of checks; the contract and the operators check sizes."""
+        """Functions of Python numbers: conditions of checks. The contract and the operators check sizes."""
         if isinstance(node.meta.get("val"), torch.SymBool | torch.SymFloat | bool):
             return node.meta["val"]
         raise UnsupportedOp(
@@ -353,10 +382,10 @@ class FxImporter(Importer):
         return positional, keywords
 
     def _argument(self, value: Any) -> Any:
-        """Return an argument as converters take it (`declare.Composite`)."""
+        """Return an argument in the form of converters (`declare.Composite`)."""
         value = self.values_of(value)
         if isinstance(value, torch.dtype):
-            return dtype_name(value)
+            return element_name(value)
         return str(value) if isinstance(value, torch.device | torch.layout | torch.memory_format) else value
 
     def values_of(self, value: Any) -> Any:
@@ -370,50 +399,81 @@ class FxImporter(Importer):
         return self.symbols.dim(value) if isinstance(value, torch.SymInt) else value
 
     def _number(self, value: torch.SymFloat) -> Value:
-        """Return a float that depends on sizes as a 0-d tensor, which takes part in promotion as a number
-        would."""
-        made = number_of(self.builder, value.node.expr, self.symbols, self._floats)
+        """Return a float that depends on sizes as a 0-d tensor, which is promoted like a number."""
+        made = number_of(self.builder, value.node.expr, self.symbols, self._met.floats)
         tensors = [] if self._node is None else [arg.meta.get("val") for arg in self._node.all_input_nodes]
         dtypes = {t.dtype for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point}
         wanted = dtypes.pop() if len(dtypes) == 1 else torch.get_default_dtype()
+        if wanted.itemsize == 2 and all(t.ndim for t in tensors if isinstance(t, torch.Tensor)):
+            wanted = torch.float32  # PyTorch computes f16 and bf16 in it
+        if self._node is not None and str(self._node.target).startswith(_COUNTS):
+            return made
         return B.cast_to(self.builder, made, dtype_name(wanted))
 
     def type_of(self, tensor: torch.Tensor) -> TensorType:
-        """Return the type of a fake tensor; constants in float8 are held in f32."""
-        dtype = "f32" if is_float8(tensor) else dtype_name(tensor.dtype)
+        """Return the type of a fake tensor, of a complex one that of its parts; constants in float8 are held
+        in f32."""
+        if tensor.is_complex():
+            dtype = PARTS[complex_name(tensor.dtype)]
+        else:
+            dtype = "f32" if is_float8(tensor) else dtype_name(tensor.dtype)
         return TensorType(dtype, tuple(self.symbols.dim(size) for size in tensor.shape))
 
-    def _check(self, node: torch.fx.Node, result: Any, found: Any) -> None:
-        """Raise VerifyError where a converter's result has another type than PyTorch's."""
-        if overload_of(node) == _UNTRACED:
-            return
-        pairs = list(zip(result, found, strict=False)) if isinstance(result, tuple) else [(result, found)]
-        for value, expected in pairs[:1] if overload_of(node) in _MISTRACED else pairs:
-            if isinstance(value, Value) and isinstance(expected, torch.Tensor):
-                wanted = self.type_of(expected)
-                same = (
-                    isinstance(value.type, TensorType)
-                    and value.type.dtype == wanted.dtype
-                    and value.type.rank == wanted.rank
-                )
-                if not same or not all(map(may_equal, value.tensor.shape, wanted.shape)):
-                    raise VerifyError(
-                        f"{overload_of(node)}: imported as {value.type}, PyTorch makes {wanted}",
-                        source=source_of(node),
-                    )
+    def _checked(self, node: torch.fx.Node, result: Any, found: Any) -> Any:
+        """Return a converter's result in PyTorch's shapes. Raises VerifyError for another type."""
+        if overload_of(node) == _UNTRACED or self._is_elementwise:
+            return result
+        if not isinstance(result, tuple):
+            return self._of_type(node, result, found)
+        n_traced = 1 if overload_of(node) in _MISTRACED else len(result)
+        pairs = list(zip(result, found, strict=False))[:n_traced]
+        return (*(self._of_type(node, *pair) for pair in pairs), *result[len(pairs) :])
+
+    def _of_type(self, node: torch.fx.Node, value: Any, expected: Any) -> Any:
+        """Return a value in PyTorch's shape. A size that tracing found to equal another one, or a number, is
+        checked at every call."""
+        if not isinstance(value, Value | Complex) or not isinstance(expected, torch.Tensor):
+            return value
+        if isinstance(value, Complex) != expected.is_complex():
+            raise VerifyError(f"{overload_of(node)}: its result is {expected.dtype}", source=source_of(node))
+        if isinstance(value, Complex):
+            return Complex(*(self._of_shape(node, part, self.type_of(expected)) for part in value.parts))
+        return self._of_shape(node, value, self.type_of(expected))
+
+    def _of_shape(self, node: torch.fx.Node, value: Value, wanted: TensorType) -> Value:
+        """Return a value, or a part of a complex one, in PyTorch's shape."""
+        made = value.type
+        is_alike = isinstance(made, TensorType) and made.dtype == wanted.dtype and made.rank == wanted.rank
+        for axis, size in enumerate(wanted.shape if is_alike else ()):
+            ours = value.tensor.shape[axis]
+            is_found = not may_equal(ours, size) and not B.is_known(ours - size)
+            is_simpler = is_opaque(ours) and isinstance(size, sympy.Symbol)
+            if (is_found or is_simpler) and self._is_known_now(size):
+                value = B.of_size(self.builder, overload_of(node), value, axis, size)
+        if not is_alike or not all(map(may_equal, value.tensor.shape, wanted.shape)):
+            raise VerifyError(
+                f"{overload_of(node)}: imported as {made}, PyTorch makes {wanted}", source=source_of(node)
+            )
+        return value
+
+    def _is_known_now(self, size: DimExpr) -> bool:
+        """Whether all symbols of a size are those of inputs or were found before."""
+        return symbols_of(size) <= self._fallback.known
 
 
 _PART = "export.access_subclass_inner_tensor.default"
+_COUNTS = "aten.arange."  # in f64, which decides the length
 _UNTRACED = "aten.unique_consecutive.default"  # with a dim its traced rank is wrong
 #: PyTorch traces their statistics as f32 and computes them in the dtype of the parameters.
 _MISTRACED = (
     "aten._native_batch_norm_legit_functional.default",
     "aten._batch_norm_with_update_functional.default",
+    *MISTRACED,
 )
 
 
 def require_strided(tensor: torch.Tensor, name: str) -> None:
-    """Raise UnsupportedOp for a tensor whose elements do not lie in memory at strides."""
+    """Raise UnsupportedOp for a tensor without strides."""
     if tensor.layout != torch.strided:
         raise UnsupportedOp(
             f"{name} is {tensor.layout}, which no program takes: give it dense, by its method to_dense()"
@@ -421,7 +481,7 @@ def require_strided(tensor: torch.Tensor, name: str) -> None:
 
 
 def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
-    """Yield the nodes of a module's graph and of those that it hands to operators."""
+    """Yield the nodes of a module's graph and of the graphs passed to its operators."""
     for node in module.graph.nodes:
         yield node
         found = getattr(module, str(node.target), None) if node.op == "get_attr" else None
@@ -430,7 +490,7 @@ def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
 
 
 def is_operator(node: torch.fx.Node) -> bool:
-    """Return True for calls of torch operators, those with functions as arguments (cond, map) included."""
+    """Return True for calls of torch operators, including those with functions as arguments (cond, map)."""
     kinds = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
     return node.op == "call_function" and isinstance(node.target, kinds) and not is_size(node)
 
@@ -446,6 +506,11 @@ def is_size(node: torch.fx.Node) -> bool:
 def is_item(node: torch.fx.Node) -> bool:
     """Return True for calls that read a tensor's element as a number."""
     return str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default")
+
+
+def is_dtype(node: torch.fx.Node) -> bool:
+    """Return True for calls that return a dtype, which are constants."""
+    return str(node.target) == "aten.promote_types.default"
 
 
 def is_check(node: torch.fx.Node) -> bool:
@@ -491,7 +556,7 @@ def source_of(node: torch.fx.Node) -> str:
     return source
 
 
-#: Operators that make a tensor of numbers, which PyTorch computes while a program is compiled.
+#: Operators that make a tensor from numbers, which PyTorch computes at compile time.
 _CONSTANTS = tuple(
     f"aten::{name}" for name in (
         "hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window", "fft_fftfreq",
@@ -507,9 +572,18 @@ def is_constant(node: torch.fx.Node) -> bool:
 
 
 def computed(node: torch.fx.Node) -> torch.Tensor:
-    """Return what an operator that takes no tensor gives."""
+    """Return the result of an operator without tensor arguments."""
     with unset_fake_temporarily():
         return cast(torch._ops.OpOverload, node.target)(*node.args, **{**node.kwargs, "device": "cpu"})
+
+
+def constant_of(importer: Importer, tensor: torch.Tensor, name: str) -> Value | Complex:
+    """Append a tensor of the model."""
+    if not tensor.is_complex():
+        return importer.constant(*array_of(tensor), name)
+    parts = torch.view_as_real(tensor.resolve_conj()).unbind(-1)
+    real, imaginary = (importer.constant(*array_of(part), name) for part in parts)
+    return Complex(real, imaginary)
 
 
 def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
@@ -518,3 +592,19 @@ def array_of(tensor: torch.Tensor) -> tuple[np.ndarray, str]:
     dtype = dtype_name(tensor.dtype)
     tensor = tensor.detach().cpu().resolve_neg().contiguous()
     return (tensor.view(torch.uint16) if dtype == "bf16" else tensor).numpy(), dtype
+
+
+def _is_known_size(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt) and not is_item(node)
+
+
+#: Nodes that are not calls of converters, in order: a predicate, and the import function.
+_SPECIAL: tuple[tuple[Callable[[torch.fx.Node], bool], Callable[[FxImporter, torch.fx.Node], Any]], ...] = (
+    (_is_known_size, FxImporter._import_size),
+    (lambda node: node.target is operator.getitem, FxImporter._import_part),
+    (lambda node: not is_operator(node), FxImporter._import_python),
+    (lambda node: overload_of(node) == _PART or is_constant(node), FxImporter._import_constant),
+    (is_dtype, FxImporter._import_dtype),
+    (is_item, FxImporter._import_item),
+    (is_check, FxImporter._import_check),
+)

@@ -1,22 +1,22 @@
-"""What tracing assumed of sizes: torch's guards, as conditions of the graph's contract.
+"""The assumptions of tracing about sizes: torch's guards, as conditions of the graph's contract.
 
 torch.export writes them as Python text, such as "min(2, L['x'].size()[1]) == 2". Those that bound one symbol
-narrow its range; the others become guards of the graph, so that a size that was not traced for is refused,
-not miscomputed.
+narrow its range; the others become guards of the graph, so that sizes outside of the trace are refused, not
+miscomputed.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 from typing import Any
 
 import sympy
 
-from ..ir.dims import DimExpr, floordiv
+from ..ir.dims import DimExpr, floordiv, rounded
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import scaled
@@ -28,7 +28,8 @@ _BINARY: dict[type, Any] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: floordiv,
+    ast.FloorDiv: lambda a, b: _floor(a / b),
+    ast.Div: lambda a, b: a / b,
     ast.Mod: sympy.Mod,
     ast.Pow: lambda a, b: a**b,
 }
@@ -40,14 +41,59 @@ _COMPARE: dict[type, Any] = {
     ast.Gt: sympy.Gt,
     ast.GtE: sympy.Ge,
 }
-_CALLS: dict[str, Any] = {"min": sympy.Min, "max": sympy.Max, "abs": lambda a: sympy.Max(a, -a)}
+
+
+def _floor(x: Any) -> Any:
+    if _has_roots(x):
+        return sympy.floor(x)
+    above, below = sympy.fraction(sympy.together(x))
+    return floordiv(above, below) if below != 1 else x
+
+
+def _ceil(x: Any) -> Any:
+    return sympy.ceiling(x) if _has_roots(x) else -_floor(-x)
+
+
+def _round(x: Any) -> Any:
+    above, below = sympy.fraction(sympy.together(x))
+    if not below.is_Integer:
+        raise ValueError(f"{x} is no multiple of a fraction")
+    return rounded(above, int(below))
+
+
+def _has_roots(x: Any) -> bool:
+    return any(not power.exp.is_Integer for power in x.atoms(sympy.Pow))
+
+
+def _truncated(x: Any) -> Any:
+    if x.is_Pow and _has_roots(x):  # of sizes, which are no less than 0
+        return _floor(x)
+    return x if x.is_integer else sympy.Max(_floor(x), 0) + sympy.Min(-_floor(-x), 0)
+
+
+_CALLS: dict[str, Any] = {
+    "min": sympy.Min,
+    "max": sympy.Max,
+    "abs": lambda a: sympy.Max(a, -a),
+    "floor": _floor,
+    "ceil": _ceil,
+    "round": _round,
+    "trunc": _truncated,
+    "sym_float": lambda a: a,
+    "float": lambda a: a,
+    "Min": sympy.Min,
+    "Max": sympy.Max,
+    "sym_min": sympy.Min,  # from torch 2.14 on
+    "sym_max": sympy.Max,
+    "Mod": sympy.Mod,
+}
 
 
 def parse_guard(text: str, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> Any:
-    """Return a guard as a sympy relation, And, Or, Not or truth value. `symbols`: the contract. What it says
-    of strides holds: programs take inputs however they lie in memory.
+    """Return a guard as a sympy relation, And, Or, Not or truth value. `symbols`: the contract. Conditions on
+    strides count as true, because programs accept inputs of any layout.
 
-    Raises UnsupportedOp where it says something other than a condition on sizes of inputs.
+    Raises UnsupportedOp if it is not a condition on sizes of inputs.
     """
     try:
         condition = ast.parse(text.strip(), mode="eval").body
@@ -58,8 +104,20 @@ def parse_guard(text: str, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> An
         ) from error
 
 
+def parts_of(condition: Any) -> Sequence[Any]:
+    """Return the conditions that a parsed guard requires together: a product is not 0 if no factor is."""
+    parts = condition.args if isinstance(condition, sympy.And) else (condition,)
+    return [factor for part in parts for factor in _factors(part)]
+
+
+def _factors(part: Any) -> Sequence[Any]:
+    if isinstance(part, sympy.Ne) and part.rhs == 0 and isinstance(part.lhs, sympy.Mul):
+        return [sympy.Ne(factor, 0) for factor in part.lhs.args if not factor.is_number]
+    return (part,)
+
+
 def _is_of_strides(condition: ast.expr) -> bool:
-    """Return True for a comparison of an input's strides or place in memory, or for its opposite."""
+    """Return True for a comparison of an input's strides or storage offset, or for its negation."""
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
         return _is_of_strides(condition.operand)
     names = {node.attr for node in ast.walk(condition) if isinstance(node, ast.Attribute)}
@@ -67,63 +125,114 @@ def _is_of_strides(condition: ast.expr) -> bool:
 
 
 def shown_guard(text: str) -> str:
-    """Return a guard for people: "(x.shape[0] % 4) == 0" for "(L['x'].size()[0] % 4) == 0"."""
+    """Return a guard as readable text: "(x.shape[0] % 4) == 0" for "(L['x'].size()[0] % 4) == 0"."""
     return re.sub(r"L\['([^']+)'\]((?:\[[^\]]+\]|\.(?!size\b)\w+)*)\.size\(\)", r"\1\2.shape", text)
 
 
 class _Parser:
-    """Reads a guard over sizes of inputs; a size that is multiplied by a float gets a bound in `symbols`."""
+    """Reads a guard over sizes of inputs; a size that is multiplied by a float gets a bound in `symbols`.
+    Quotients and floats are exact until they are rounded to integers or compared."""
 
     def __init__(self, shapes: Shapes, symbols: dict[str, SymbolInfo]) -> None:
         self.shapes, self.symbols = shapes, symbols
 
     def parse(self, node: ast.expr) -> Any:
-        """Return the relation or size of a part. Raises ValueError, KeyError or TypeError for anything
+        """Return the relation or number of a part. Raises ValueError, KeyError or TypeError for anything
         else."""
-        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int):
-            return sympy.sympify(node.value)
-        if isinstance(node, ast.Subscript):
-            return sympy.sympify(_size(node, self.shapes))
-        if isinstance(node, ast.BinOp):
-            return _BINARY[type(node.op)](self.parse(node.left), self.parse(node.right))
-        if isinstance(node, ast.UnaryOp):
-            value = self.parse(node.operand)
-            return sympy.Not(value) if isinstance(node.op, ast.Not) else -value
-        if isinstance(node, ast.BoolOp):
-            join = sympy.And if isinstance(node.op, ast.And) else sympy.Or
-            return join(*map(self.parse, node.values))
-        if isinstance(node, ast.Compare):
-            sides = [self.parse(side) for side in (node.left, *node.comparators)]
-            return sympy.And(
-                *(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
-            )
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return _CALLS[node.func.id](*map(self.parse, node.args))
-        return self._scaled(node)
-
-    def _scaled(self, node: ast.expr) -> Any:
-        """Return the size of math.trunc(factor * torch.sym_float(size))."""
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor"),
-                args=[
-                    ast.BinOp(
-                        left=ast.Constant(value=float(factor)),
-                        op=ast.Mult(),
-                        right=ast.Call(
-                            func=ast.Attribute(value=ast.Name(id="torch"), attr="sym_float"), args=[size]
-                        ),
-                    )
-                ],
-            ):
-                result = scaled(self.parse(size), factor, self.symbols)
-                if result is not None:
-                    return sympy.sympify(result)
+            case ast.Constant(value=bool() | int()):
+                return sympy.sympify(node.value)
+            case ast.Constant(value=float(value)):
+                return sympy.Rational(value)
+            case ast.Subscript():
+                return sympy.sympify(_size(node, self.shapes))
+            case ast.BinOp(left=left, op=op, right=right):
+                return _BINARY[type(op)](self.parse(left), self.parse(right))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return sympy.Not(self.parse(operand))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.parse(operand)
+            case ast.BoolOp(op=op, values=values):
+                return (sympy.And if isinstance(op, ast.And) else sympy.Or)(*map(self.parse, values))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [self.parse(side) for side in (left, *others)]
+                pairs = zip(ops, sides, sides[1:], strict=False)
+                return sympy.And(*(_compared(_COMPARE[type(op)], a, b) for op, a, b in pairs))
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
+                return self._call(name, args)
         raise ValueError(ast.dump(node))
+
+    def _call(self, name: str, args: list[ast.expr]) -> Any:
+        if name in ("trunc", "floor") and (size := self._scaled(args[0])) is not None:
+            return sympy.sympify(size)
+        return _CALLS[name](*map(self.parse, args))
+
+    def _scaled(self, product: ast.expr) -> DimExpr | None:
+        """Return the whole part of factor * torch.sym_float(size), None for anything else."""
+        match product:
+            case ast.BinOp(
+                left=ast.Constant(value=float(factor)),
+                op=ast.Mult(),
+                right=ast.Call(func=ast.Attribute(attr="sym_float"), args=[size]),
+            ):
+                return scaled(self.parse(size), factor, self.symbols)
+        return None
+
+
+def _compared(relation: Any, a: Any, b: Any) -> Any:
+    """Return the relation of two numbers, without roots of sizes and without quotients: sizes are no less
+    than 0, and above 0 in a denominator. Raises ValueError for a root that stays."""
+    if isinstance(a, sympy.floor | sympy.ceiling) and b.is_Integer:
+        return _compared_whole(relation, a, b)
+    if a.is_Pow and a.exp.is_Rational and not a.exp.is_Integer and a.exp > 0 and b.is_Rational:
+        return relation(a.base**a.exp.p, b**a.exp.q) if b >= 0 else relation(0, b)
+    above, below = sympy.fraction(sympy.together(a - b))
+    if _has_roots(above):
+        raise ValueError(f"{a} beside {b}")
+    return relation(a, b) if below == 1 else _compared_with_zero(relation, above)
+
+
+def _compared_with_zero(relation: Any, x: Any) -> Any:
+    """Return the relation of `x` and 0. A multiple of an integer is compared with an integer: the factors of
+    floats, such as 2**59 for 0.001, would overflow."""
+    constant, multiple = sympy.expand(x).as_coeff_Add()
+    factor, whole = multiple.primitive()
+    if not (whole.free_symbols and whole.is_integer):
+        return relation(x, 0)
+    bound = -constant / factor
+    if relation in _ROUNDED:
+        return relation(whole, _ROUNDED[relation](bound))
+    return relation(whole, bound) if bound.is_Integer else sympy.sympify(relation is sympy.Ne)
+
+
+_ROUNDED = {
+    sympy.Lt: sympy.ceiling,
+    sympy.Ge: sympy.ceiling,
+    sympy.Gt: sympy.floor,
+    sympy.Le: sympy.floor,
+}
+
+
+def _compared_whole(relation: Any, a: Any, b: Any) -> Any:
+    """Return the relation of a number that is rounded down or up to an integer."""
+    (x,) = a.args
+    if isinstance(a, sympy.floor):
+        reaches, exceeds = _compared(sympy.Ge, x, b), _compared(sympy.Ge, x, b + 1)
+    else:
+        reaches, exceeds = _compared(sympy.Gt, x, b - 1), _compared(sympy.Gt, x, b)
+    found = {
+        sympy.Ge: reaches,
+        sympy.Gt: exceeds,
+        sympy.Lt: sympy.Not(reaches),
+        sympy.Le: sympy.Not(exceeds),
+        sympy.Eq: sympy.And(reaches, sympy.Not(exceeds)),
+        sympy.Ne: sympy.Or(sympy.Not(reaches), exceeds),
+    }
+    return found[relation]
 
 
 def _size(node: ast.Subscript, shapes: Shapes) -> DimExpr:
-    """Return the size that L['x'][..].size()[axis] names, or the int that L['k'] does."""
+    """Return the size named by L['x'][..].size()[axis], or the int named by L['k']."""
     call = node.value
     if not isinstance(call, ast.Call):
         found = _leaf(node, shapes)
@@ -152,15 +261,15 @@ def _leaf(place: ast.expr, shapes: Shapes) -> tuple[DimExpr, ...] | DimExpr:
 
 
 def excludes_0_and_1(condition: Any) -> str | None:
-    """Return the symbol of which `condition` refuses 0 or 1 and nothing else, such as s > 1; or None.
+    """Return the symbol for which `condition` excludes only 0 or 1, such as s > 1; or None.
 
-    torch asks these questions of every size (does it broadcast? is it contiguous?), and they are its own: a
-    `Dim` whose range has 0 or 1 is the user's word that the model does not care.
+    torch checks these for every size (broadcasting, contiguity) for its own purposes: by a `Dim` whose range
+    has 0 or 1 the user states that the model does not depend on them.
     """
     if isinstance(condition, sympy.Ne) and (size := _quotient_of_one(condition)):
         return size
     if isinstance(condition, sympy.Ne):
-        low, high = condition.args[::-1] if isinstance(condition.args[0], sympy.Symbol) else condition.args
+        low, high = _refused_value(condition)
         least = 0
     elif isinstance(condition, sympy.Le | sympy.Ge | sympy.Lt | sympy.Gt):
         low, high = condition.args if isinstance(condition, sympy.Le | sympy.Lt) else condition.args[::-1]
@@ -172,8 +281,15 @@ def excludes_0_and_1(condition: Any) -> str | None:
     )
 
 
+def _refused_value(condition: sympy.Ne) -> tuple[Any, Any]:
+    """Return (value, symbol) of the one value that `condition` excludes, such as 1 for 8*s != 8."""
+    number, term = condition.args if condition.args[0].is_Integer else condition.args[::-1]
+    factor, size = term.as_coeff_Mul()
+    return sympy.sympify(number) / factor, size
+
+
 def _quotient_of_one(condition: sympy.Ne) -> str | None:
-    """Return s where `condition` is p % (p * s) != 0, which only an s of 1 refuses; else None."""
+    """Return s if `condition` is p % (p * s) != 0, which excludes only s = 1; else None."""
     rest, zero = condition.args
     found = [part for part in sympy.Mul.make_args(rest) if isinstance(part, sympy.Mod)]
     if zero != 0 or len(found) != 1:
@@ -183,8 +299,7 @@ def _quotient_of_one(condition: sympy.Ne) -> str | None:
 
 
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
-    """Narrow the range of the one symbol that `condition` bounds; return False where it is no such
-    condition."""
+    """Narrow the range of the one symbol that `condition` bounds; return False for any other condition."""
     if isinstance(condition, sympy.And):
         return False
     if isinstance(condition, sympy.Eq):

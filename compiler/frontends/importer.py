@@ -1,15 +1,15 @@
-"""What all frontends share: looking up converters of torch overloads, collecting what is not supported,
-constants.
+"""The common part of all frontends: lookup of converters for torch overloads, collection of unsupported
+operators, constants.
 
-A frontend walks its format and calls `Importer.convert` for every operator. Operators of one's own:
+A frontend walks its format and calls `Importer.convert` for every operator. Custom operators:
 
-    register_converter("my_ops.scale.default", lambda builder, x, factor: ...)  # as declare.Composite
+    register_converter("my_ops.scale.default", lambda builder, x, factor: ...)  # see declare.Composite
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from ...vm.errors import ArgumentError
 from ..ir.errors import DtypeError, Error, UnsupportedOp
 from ..ir.graph import Builder, Graph, Value, erase
 from ..ir.promotion import is_float
-from ..ops import COMPOSITES, OPS
+from ..ops import COMPLEX, COMPOSITES, OPS
 from ..ops import build as B
+from ..ops.complex import is_complex, of_parts
 
 Converter = Callable[..., Any]
 
@@ -40,14 +41,14 @@ def register_converter(overload: str, convert: Converter) -> None:
 
 def converter(operator: str) -> Callable[[Converter], Converter]:
     """Register the decorated function as the converter of an operator, "namespace::name" or
-    "namespace::name.overload", of every program that is imported from then on.
+    "namespace::name.overload", for every program that is imported from then on.
 
     The function takes an `ir.Builder` and the operator's arguments: graph values for tensors, numbers,
     strings, lists; sizes are ints or expressions. It appends nodes, most simply through the functions of
     `shapevm.compiler.ops.build`, and returns the result's value, or a tuple of them; their dtypes and shapes
-    must be those that the operator's fake kernel gives. It comes before any converter of shapevm's own.
+    must be those of the operator's fake kernel. It takes precedence over shapevm's own converters.
 
-    Raises ArgumentError for a name of another form, and for what is no function.
+    Raises ArgumentError for a name of any other form, and if the value is not a function.
     """
     namespace, _, rest = str(operator).partition("::")
     if not namespace or not rest or rest.count(".") > 1:
@@ -72,17 +73,24 @@ def find_converter(overload: str) -> Converter | None:
     if overload in _ONE_TO_ONE:
         op = _ONE_TO_ONE[overload]
         return lambda builder, *args: builder.one(op, *args)
-    return None
+    return COMPLEX.get(overload)
+
+
+def converter_for(overload: str, args: Iterable[Any]) -> Converter | None:
+    """Return the converter of an overload with these arguments, or None."""
+    found = find_converter(overload)
+    if overload in _REGISTERED or not is_complex([*args]):
+        return found
+    return COMPLEX.get(overload) or (None if found is None else of_parts(overload, found))
 
 
 def known_overloads() -> list[str]:
     """Return every overload that can be imported."""
-    return sorted({*_REGISTERED, *COMPOSITES, *_ONE_TO_ONE})
+    return sorted({*_REGISTERED, *COMPOSITES, *_ONE_TO_ONE, *COMPLEX})
 
 
 class Importer:
-    """Makes `graph`. Subclasses walk a format: `require` what it uses, then `convert` operator by
-    operator."""
+    """Makes `graph`. Subclasses walk a format: `require` its operators, then `convert` each."""
 
     def __init__(self, name: str) -> None:
         self.graph = Graph(name)
@@ -103,7 +111,7 @@ class Importer:
             )
 
     def can_convert_unknown(self, overload: str) -> bool:
-        """Return True where `convert_unknown` will take `overload`."""
+        """Return True if `convert_unknown` accepts `overload`."""
         return False
 
     def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -111,20 +119,20 @@ class Importer:
         raise UnsupportedOp(f"{_describe_missing(overload, [self.builder.source])} cannot be compiled")
 
     def check_complete(self, overload: str, result: Any) -> None:
-        """Raise UnsupportedOp where a converter left out a result that is used (for subclasses)."""
+        """Raise UnsupportedOp if a converter omitted a used result (for subclasses)."""
 
     def convert(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any], source: str) -> Any:
-        """Append what `overload` does and return its results; errors get the model's line. What its converter
-        cannot do, `convert_unknown` may."""
+        """Append the nodes of `overload` and return its results; errors get the model's line. If its
+        converter fails, `convert_unknown` may succeed."""
         self.builder.source = source
-        converter = find_converter(overload)
+        converter = converter_for(overload, [*args, *kwargs.values()])
         n_nodes, generator = len(self.builder.block.nodes), self.builder.generator
         places = dict(self.builder.places)
         try:
             if converter is None:
                 return self.convert_unknown(overload, args, kwargs)
             try:
-                result = converter(self.builder, *args, **kwargs)
+                result = _converted(converter, self.builder, args, kwargs)
                 self.check_complete(overload, result)
                 return result
             except (UnsupportedOp, DtypeError):
@@ -159,6 +167,16 @@ class Importer:
             line = self.builder.one("iota", start=int(first), step=1, length=array.size, dtype=dtype)
             return B.reshape(self.builder, line, array.shape)
         return None
+
+
+def _converted(converter: Converter, builder: Builder, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return a converter's result. Raises UnsupportedOp if it computes with a run-time value."""
+    try:
+        return converter(builder, *args, **kwargs)
+    except (TypeError, AttributeError) as error:
+        if not any(map(B.is_run_time_number, (*args, *kwargs.values()))):
+            raise
+        raise UnsupportedOp("a number that is read from a tensor must be a constant here") from error
 
 
 def _describe_missing(overload: str, sources: Sequence[str]) -> str:

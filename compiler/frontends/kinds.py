@@ -1,4 +1,4 @@
-"""What a model is, told without importing what compiles it."""
+"""The kind of a model, determined without importing its compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-#: Types of TorchScript's, and kinds of plain values.
+#: TorchScript's types, and kinds of plain values.
 PLAIN = {"IntType": "int", "FloatType": "float", "BoolType": "bool", "StringType": "str"}
 _UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 _READING = ("prim::TupleIndex", "aten::__getitem__")
@@ -31,8 +31,8 @@ class Script:
         return {name: x.type() for name, x in self._values().items()}
 
     def varying(self) -> frozenset[str]:
-        """Return the arguments, and parts of them, that are lists or dicts, perhaps optional ones, with which
-        the program does more than to read known positions or keys; parts as "states.0"."""
+        """Return the arguments, and parts of them, that are lists or dicts, perhaps optional, with which the
+        program does more than read known positions or keys; parts as "states.0"."""
         found = self._values()
         return frozenset(path for name in self.arguments for path in _varying(name, [found[name]]))
 
@@ -44,7 +44,7 @@ class Script:
 
 
 def _varying(path: str, values: list[Any]) -> Iterator[str]:
-    """Yield the parts of `values`, which stand for one thing, that are lists or dicts of any structure."""
+    """Yield the parts of `values`, all of one value, that are lists or dicts of any structure."""
     type = values[0].type()
     type = type.getElementType() if type.kind() == "OptionalType" else type
     if type.kind() not in ("ListType", "DictType", "TupleType"):
@@ -74,7 +74,7 @@ def _inside(path: str, type: Any) -> Iterator[str]:
 
 
 def _users(value: Any) -> Iterator[Any]:
-    """Yield the nodes that use a value, or an optional's value where it is there."""
+    """Yield the nodes that use a value, or an optional's value if present."""
     for use in value.uses():
         if use.user.kind() in _UNWRAPPING:
             yield from _users(use.user.output())

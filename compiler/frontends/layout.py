@@ -1,4 +1,4 @@
-"""How tensors lie in PyTorch's memory; in programs of ours all are contiguous."""
+"""The memory layout of PyTorch's tensors; in our programs all are contiguous."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the axes of a fake tensor from the outermost in memory to the innermost; None where that is
-    their own order."""
+    """Return the axes of a fake tensor from the outermost in memory to the innermost; None if that is their
+    own order."""
     sizes, strides = map(example, tensor.shape), list(map(example, tensor.stride()))
     wide = [axis for axis, size in enumerate(sizes) if size != 1]
     if sorted(wide, key=lambda axis: -strides[axis]) == wide:
@@ -23,7 +23,7 @@ def restored(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def example(size: int | torch.SymInt) -> int:
-    """Return a size; of a symbolic one, what it was when it was traced."""
+    """Return a size, or the traced value of a symbolic one."""
     if isinstance(size, int):
         return size
     return int(size.node.shape_env.optimization_hint(size.node.expr, 2))

@@ -19,7 +19,7 @@ def operator_of(node: torch.fx.Node) -> torch._ops.OpOverload:
 
 
 def module_of(node: torch.fx.Node) -> str:
-    """Return "module 'encoder.0'" for a node of a module, which has no line where it is one of torch's own;
-    "" for a node of none."""
+    """Return "module 'encoder.0'" for a node of a module, which has no line if it is one of torch's own; ""
+    for a node outside of modules."""
     names = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
     return f"module {names[-1]!r}" if names else ""

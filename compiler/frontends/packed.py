@@ -1,8 +1,8 @@
-"""Packed sequences: while a model is exported, packing, recurrent layers over what is packed, and padding are
-operators of our own.
+"""Packed sequences: while a model is exported, packing, recurrent layers over packed sequences, and padding
+are custom operators.
 
-torch.export cannot trace torch's: they read how many sequences there are at each time from a tensor. In ours,
-sizes that only data give are symbols, and the importer has converters of them (`ops.packed`). The first
+torch.export cannot trace torch's operators, which read the number of sequences at each time from a tensor. In
+ours, data-dependent sizes are symbols, and the importer has converters for them (`ops.packed`). The first
 model that packs something registers the operators: that takes 30 ms.
 """
 
@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from .packed_functions import PACK, PAD
+
 KINDS: dict[Any, str] = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
 _VF: Any = torch._VF
-PACK, PAD = _VF._pack_padded_sequence, _VF._pad_packed_sequence
 
 
 class _Packing:
-    """What a trace has packed: how many sequences a tensor of batch sizes is for, by the tensor."""
+    """The packed sequences of a trace: the number of sequences by the tensor of batch sizes."""
 
     def __init__(self) -> None:
         self._made: list[tuple[Tensor, Any]] = []
@@ -45,12 +46,12 @@ class _Packing:
         return pad_packed(rows, batch_sizes, batch, batch_first, float(value), total_length)
 
     def batch(self, batch_sizes: Tensor) -> Any:
-        """Return how many sequences there are."""
+        """Return the number of sequences."""
         known = [batch for made, batch in self._made if made is batch_sizes]
         return known[0] if known else batch_sizes[0].item()
 
     def layers(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what stands in for the `forward` of a class of recurrent layers."""
+        """Return the replacement of the `forward` of a class of recurrent layers."""
 
         def run(layer: Any, x: Any, hx: Any = None) -> Any:
             if not isinstance(x, PackedSequence) or (layer.training and layer.dropout):
@@ -63,27 +64,28 @@ class _Packing:
 
 
 def run_layer(layer: Any, x: PackedSequence, hx: Any, batch: Any) -> tuple[PackedSequence, Any]:
-    """Return what a recurrent layer gives for `batch` packed sequences, by operators of our own."""
+    """Return the results of a recurrent layer for `batch` packed sequences, by custom operators."""
+    rows, batch_sizes, order, back = x  # Dynamo of torch 2.12 finds no fields by name
     given = _states(layer, x, hx, batch)
     kind = f"rnn_{layer.nonlinearity}" if isinstance(layer, nn.RNN) else KINDS[type(layer)]
     settings = (layer.bias, layer.num_layers, layer.bidirectional)
     run = torch.ops.shapevm.packed_layers
-    result, *last = run(kind, x.data, x.batch_sizes, given, layer._flat_weights, *settings)
-    if x.unsorted_indices is not None:
-        last = [state.index_select(1, x.unsorted_indices) for state in last]
-    packed = PackedSequence(result, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+    result, *last = run(kind, rows, batch_sizes, given, layer._flat_weights, *settings)
+    if back is not None:
+        last = [state.index_select(1, back) for state in last]
+    packed = PackedSequence(result, batch_sizes, order, back)
     return packed, tuple(last) if kind == "lstm" else last[0]
 
 
 def _states(layer: Any, x: PackedSequence, hx: Any, batch: Any) -> list[Tensor]:
     """Return the first states of a layer, in the order of the packed sequences."""
+    rows, _, order, _ = x
     if hx is not None:
         given = list(hx) if isinstance(hx, tuple | list) else [hx]
-        order = x.sorted_indices
         return given if order is None else [state.index_select(1, order) for state in given]
     n = layer.num_layers * (2 if layer.bidirectional else 1)
     widths = [layer.proj_size or layer.hidden_size] + [layer.hidden_size] * isinstance(layer, nn.LSTM)
-    return [x.data.new_zeros(n, batch, width) for width in widths]
+    return [rows.new_zeros(n, batch, width) for width in widths]
 
 
 @contextmanager

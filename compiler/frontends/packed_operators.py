@@ -1,4 +1,4 @@
-"""Operators for packed sequences, which `packed` has models call while they are traced."""
+"""Operators for packed sequences, which replace PyTorch's in traced models (see `packed`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .packed import PACK, PAD
+from .packed_functions import PACK, PAD
 from .recurrent_operators import last_states
 
 _VF: Any = torch._VF
@@ -16,7 +16,7 @@ _VF: Any = torch._VF
 
 @torch.library.custom_op("shapevm::pack_padded", mutates_args=())
 def pack_padded(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """The rows of padded sequences time by time, and how many there are at each time."""
+    """The rows of padded sequences time by time, and their number at each time."""
     return PACK(x, lengths, batch_first)
 
 

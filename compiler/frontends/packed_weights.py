@@ -1,4 +1,4 @@
-"""Layers of torch.ao, whose weights lie packed for PyTorch's own kernels, while a model is exported.
+"""Layers of torch.ao, whose weights are packed for PyTorch's own kernels, during export.
 
 torch.export cannot trace these. The linear layers of `quantize_dynamic` compute the same in operators that
 have kernels; other layers, and tensors in PyTorch's quantised dtypes, are refused in one sentence.
@@ -19,7 +19,7 @@ from ..ir.errors import UnsupportedOp
 
 DYNAMIC = "torch.ao.nn.quantized.dynamic"
 DYNAMIC_RELU = "torch.ao.nn.intrinsic.quantized.dynamic"
-STEPS = 127.0  # of an activation: PyTorch leaves a bit free, since sums of pairs have 16 bits on older CPUs
+STEPS = 127.0  # of an activation: PyTorch leaves one bit unused, for 16-bit sums of pairs on older CPUs
 SMALLEST = 6.1e-5  # a scale
 ADVICE = "quantise with prepare_pt2e and convert_pt2e, or torchao's quantize_"
 DTYPES = (torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4)
@@ -27,8 +27,8 @@ DTYPES = (torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x
 
 @contextmanager
 def without_packed_weights(model: nn.Module) -> Iterator[nn.Module]:
-    """Give the module to export: with layers of our own in place of those of `quantize_dynamic`, which come
-    back afterwards. Raises UnsupportedOp, which names the layer, for others with packed weights."""
+    """Yield the module to export, with our layers in place of those of `quantize_dynamic`, which are restored
+    afterwards. Raises UnsupportedOp, naming the layer, for others with packed weights."""
     made = {part: _DynamicLinear(part) for part in model.modules() if _is_linear(part)}
     within = {inner for part in made for inner in part.modules()}
     for path, part in model.named_modules():
@@ -65,7 +65,7 @@ def _check(path: str, part: nn.Module) -> None:
 
 
 def check_quantised(node: torch.fx.Node, overload: str, source: str) -> None:
-    """Raise UnsupportedOp where `node` takes one of PyTorch's quantised dtypes, or a tensor in it."""
+    """Raise UnsupportedOp if `node` uses one of PyTorch's quantised dtypes, or a tensor in it."""
     values = [each.meta.get("val") for each in node.all_input_nodes]
     found = [*node.args, *node.kwargs.values(), *(x.dtype for x in values if isinstance(x, Tensor))]
     if dtype := next((str(each).removeprefix("torch.") for each in found if _is_quantised(each)), ""):
@@ -104,7 +104,7 @@ class _DynamicLinear(nn.Module):
         self.steps = STEPS if version is not None and version >= 4 else 255.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Multiply, as quantized::linear_dynamic does."""
+        """Multiply like quantized::linear_dynamic."""
         wide = x.float()
         result = linear(wide, self.weight.float(), self.bias) if self.is_half else self._of_bytes(wide)
         return (result.relu() if self.has_relu else result).to(x.dtype)

@@ -1,8 +1,8 @@
-"""Operators without a converter, one by one in terms of others: what torch's decomposition of each does is
-traced on the types of its arguments and takes its place.
+"""Operators without a converter are decomposed one by one: torch's decomposition is traced on the types of
+the arguments and replaces the call.
 
-torch's own way, `ExportedProgram.run_decompositions`, traces the whole program anew, twice: three times as
-long as exporting a vision transformer takes, for its one call of `pad`.
+torch's own method, `ExportedProgram.run_decompositions`, retraces the whole program twice: for a vision
+transformer with one call of `pad`, that takes three times as long as the export.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Table = Mapping[Any, Callable[..., Any]]
 
 
 def taken_apart(program: ExportedProgram, table: Callable[[], Table]) -> ExportedProgram:
-    """Return `program` with such operators in parts; itself where there are none, or one that is not in
-    torch's table, or whose sizes only data tell."""
+    """Return `program` with such operators decomposed; return it unchanged if there are none, or if one is
+    not in torch's table or has data-dependent sizes."""
     operators = [node for node in program.graph.nodes if is_operator(node)]
     whole = {node for node in operators if not is_convertible(node)}
     if any(map(is_transform, program.graph.nodes)):

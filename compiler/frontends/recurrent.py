@@ -1,7 +1,7 @@
 """Recurrent layers of any length: while a model is exported, LSTM, GRU and RNN layers are scans over time.
 
-torch.export would unroll them, at the one length of the example. What depends on the input alone is computed
-for all times at once, before the scan.
+torch.export would unroll them, at the one length of the example. Terms that depend only on the input are
+computed for all times at once, before the scan.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def layers_are_scans() -> Iterator[None]:
 
 
 def _layers(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands in for torch's function of that name, which takes its arguments."""
+    """Return the replacement of torch's function of that name, with the same arguments."""
 
     def run(*args: Any) -> Any:
         x, hx, params, has_biases, n_layers, dropout, train, both_ways, *rest = args
@@ -128,8 +128,8 @@ def _one(
     projection = weights[4 if has_biases else 2] if len(weights) in (3, 5) else None
     gates = linear(x, weights[0], biases[0])
 
-    # The operator itself, not torch's `scan`: that one compiles its function with dynamo, whose guards of
-    # earlier models are evaluated first, which fixes the sizes of this one.
+    # The operator itself, not torch's `scan`: that one compiles its function with dynamo, which first
+    # evaluates guards of earlier models and so fixes the sizes of this one.
     times = gates.flip([0]) if reverse else gates
     given = [weight for weight in (weights[1], biases[1], projection) if weight is not None]
 

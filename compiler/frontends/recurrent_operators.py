@@ -1,6 +1,7 @@
-"""Recurrent layers as one operator, which `shapevm.dynamo_layers` has Dynamo call.
+"""Recurrent layers as one operator, which `shapevm.pytorch.dynamo_layers` has Dynamo call.
 
-A file of its own: registering an operator takes 20 ms, as torch looks for its source among all modules.
+It is a separate file because registering an operator takes 20 ms: torch looks for its source among all
+modules.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _(
 def last_states(
     states: Sequence[Tensor], params: Sequence[Tensor], n_layers: int, bidirectional: bool
 ) -> list[Tensor]:
-    """Return empty states of the sizes that the weights tell."""
+    """Return empty states of the weights' sizes."""
     n, recurrent = n_layers * (2 if bidirectional else 1), params[1]
     widths = (recurrent.shape[1], recurrent.shape[0] // 4)  # a second state is an LSTM's
     return [x.new_empty(n, x.shape[1], width) for x, width in zip(states, widths, strict=False)]

@@ -1,4 +1,4 @@
-"""Squeezes that may keep an axis whose size is 1 in a call: nothing behind them sees the number of axes."""
+"""Squeezes that may keep an axis whose size is 1 in a call: no later node depends on the number of axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SQUEEZES = (
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
     aten.squeeze_copy.default, aten.squeeze_copy.dim, aten.squeeze_copy.dims,
 )  # fmt: skip
-#: They give the same for any shape with as many elements.
+#: They give the same result for any shape with as many elements.
 OF_ALL = (
     aten.sum.default, aten.mean.default, aten.prod.default, aten.max.default, aten.min.default,
     aten.all.default, aten.any.default, aten.argmax.default, aten.argmin.default,
@@ -23,7 +23,7 @@ RESHAPES = (
 
 
 def may_keep_axes(node: torch.fx.Node) -> bool:
-    """Return whether `node` is a squeeze whose result is only ever used as so many elements in a row."""
+    """Return whether `node` is a squeeze whose result is used only as a sequence of elements."""
     return node.target in SQUEEZES and _is_used_as_row(node)
 
 

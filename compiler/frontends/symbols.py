@@ -15,12 +15,12 @@ from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
 
 from ...vm.layout import INT_MIN
-from ..ir.dims import SIGNED, DimExpr, floordiv, simplify, symbol
+from ..ir.dims import SIGNED, DimExpr, floordiv, rounded, simplify, symbol
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import MAX_SCALED, scaled
 
-MAX_DENOMINATOR = 1 << 20  # of numbers with which f64 computes exactly
+MAX_DENOMINATOR = 1 << 20  # of numbers that f64 computes exactly
 
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.FloorDiv: floordiv,
@@ -37,10 +37,10 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
 
 
 class Symbols:
-    """The size symbols of one program. `contract`: what is known of each, by its name in our graph.
+    """The size symbols of one program. `contract`: the facts about each, by its name in our graph.
 
-    A size is named as the `Dim` that the user gave for it, else s0, s1, ... in the order of the inputs;
-    values read from tensors are u0, u1, ..., and int_0, int_1, ... where they may be negative.
+    A size has the name of the user's `Dim`, else s0, s1, ... in the order of the inputs;
+    values read from tensors are u0, u1, ..., and int_0, int_1, ... if they may be negative.
     """
 
     def __init__(
@@ -51,21 +51,22 @@ class Symbols:
         ints: Set[str] = frozenset(),
     ) -> None:
         """`sizes`: (size, the user's Dim or None) of every dynamic axis of the inputs, plain symbols first;
-        `ranges`: torch's ValueRanges of its symbols; `least`: of sizes that nobody gave a range, for which
-        torch.export says 2; None: what it says; `ints`: torch's names of int inputs that are no axis's size:
-        they may be negative."""
+        `ranges`: torch's ValueRanges of its symbols; `least`: the lower bound of unspecified ranges, for
+        which torch.export has 2; None: torch.export's; `ints`: torch's names of int inputs that are not
+        sizes, and so may be negative."""
         self._names: dict[str, str] = {}  # torch's name -> ours
         self._dims: dict[Any, DimExpr] = {}
-        self._fixed: dict[str, DimExpr] = {}  # what symbols of ours always are
+        self._fixed: dict[str, DimExpr] = {}  # constant values of our symbols
+        self._defined: dict[Any, DimExpr] = {}  # torch's expressions that were computed by operators
         self.contract: dict[str, SymbolInfo] = {}
         for axis_size, dim in sizes:
             self._name(axis_size, dim)
         roots = [getattr(dim, "root", dim) for _, dim in sizes if dim is not None]
         given = {dim.__name__: dim for dim in roots if hasattr(dim, "__name__")}
         self.of_user = {name for name in self._names.values() if name in given}  # those that have a Dim
-        self._ranges = {str(key): (_finite(r.lower), _finite(r.upper)) for key, r in ranges.items()}
+        self._ranges = {str(key): (finite(r.lower), finite(r.upper)) for key, r in ranges.items()}
         hints = {str(size.node.expr): dim for size, dim in sizes if dim is not None}
-        #: Sizes of which 0 and 1 are tried out where they are in range, whatever tracing assumed.
+        #: Sizes that are checked at 0 and 1 if these are in range, whatever tracing assumed.
         self.tried = set(self._names.values()) if least is not None else set(self.of_user)
         for key, name in list(self._names.items()):
             low, high = self._ranges.get(key, (0, None))
@@ -85,7 +86,7 @@ class Symbols:
         return self._ranges.get(str(size.node.expr), (0, None))
 
     def _is_signed(self, name: str) -> bool:
-        """Whether a value read from a tensor may be negative: then it is no size."""
+        """Whether a value read from a tensor may be negative, and so is not a size."""
         low, _ = self._ranges.get(name, (0, None))
         return low is None or low < 0
 
@@ -124,12 +125,20 @@ class Symbols:
             self._dims[expr] = simplify(self.translate(expr))
         return self._dims[expr]
 
+    def dim_or_define(self, size: int | torch.SymInt, ours: DimExpr) -> DimExpr:
+        """Return torch's size as a dimension; if dimensions cannot express it, it is `ours` from now on."""
+        try:
+            return self.dim(size)
+        except UnsupportedOp:
+            self._defined[cast(torch.SymInt, size).node.expr] = ours
+            return ours
+
     def condition(self, found: torch.SymBool) -> Any:
         """Return a condition on sizes as a sympy relation, And, Or, Not or truth value."""
         return self.translate(found.node.expr)
 
     def knows(self, expr: Any) -> bool:
-        """Return True where all symbols of torch's expression have a name here."""
+        """Return True if all symbols of torch's expression have a name here."""
         return all(str(name) in self._names for name in expr.free_symbols)
 
     def _scaled(self, expr: Any) -> DimExpr:
@@ -145,9 +154,12 @@ class Symbols:
             )
         return result
 
-    def _rounded_up(self, expr: Any) -> DimExpr:
-        """Return ceil((size * a + b) / c) for numbers that are exact in few bits."""
+    def _quotient(self, expr: Any) -> tuple[Any, int]:
+        """Return the dividend and the divisor of the rounded quotient in `expr`: (size * a + b) / c of
+        numbers that are exact in few bits."""
         (quotient,) = expr.args
+        if isinstance(quotient, torch_functions.IntTrueDiv) and quotient.args[1].is_Integer:
+            return self.translate(quotient.args[0]), int(quotient.args[1])
         top, by = quotient.args if isinstance(quotient, torch_functions.FloatTrueDiv) else (quotient, 1)
         terms = top.args if top.is_Add else (top,)
         added = sum((Fraction(float(term)) for term in terms if term.is_number), Fraction(0))
@@ -161,26 +173,41 @@ class Symbols:
         total = sympy.Integer(int(added * scale))
         for factor, size in cast(list[tuple[float, Any]], products):
             total += int(Fraction(factor) * scale) * self.translate(size)
-        step = int(divisor * scale)
-        return simplify(floordiv(total + step - 1, sympy.Integer(step)))
+        return total, int(divisor * scale)
+
+    def _whole_quotient(self, quotient: Any, up: bool = False) -> Any:
+        """Return a quotient of two sizes, rounded to an integer; None for anything else."""
+        if not isinstance(quotient, torch_functions.IntTrueDiv):
+            return None
+        above, below = map(self.translate, quotient.args)
+        return -floordiv(-above, below) if up else floordiv(above, below)
 
     def fix(self, name: str, value: DimExpr) -> None:
-        """Make a size the number, or what of other sizes, that it always is."""
+        """Fix a size to the number, or the expression of other sizes, that it always equals."""
         self._fixed[name] = value
         self.contract.pop(name, None)
         self._dims.clear()
 
     def translate(self, expr: Any) -> Any:
-        """Return torch's expression in our symbols and functions. Raises UnsupportedOp as `dim` does."""
+        """Return torch's expression in our symbols and functions. Raises UnsupportedOp like `dim`."""
+        if expr in self._defined:
+            return sympy.sympify(self._defined[expr])
         if isinstance(expr, sympy.Symbol):
             name = self._our_name(str(expr))
             return sympy.sympify(self._fixed[name]) if name in self._fixed else symbol(name)
         if isinstance(expr, sympy.Integer | BooleanAtom):
             return expr
         if isinstance(expr, torch_functions.TruncToInt | torch_functions.FloorToInt):
-            return self._scaled(expr)
+            whole = self._whole_quotient(expr.args[0])
+            return self._scaled(expr) if whole is None else whole
         if isinstance(expr, torch_functions.CeilToInt):
-            return self._rounded_up(expr)
+            whole = self._whole_quotient(expr.args[0], up=True)
+            if whole is not None:
+                return whole
+            above, below = self._quotient(expr)
+            return simplify(floordiv(above + below - 1, sympy.Integer(below)))
+        if isinstance(expr, torch_functions.RoundToInt):
+            return simplify(rounded(*self._quotient(expr)))
         if isinstance(expr, sympy.Piecewise) and (number := _number_of_truth(expr)) is not None:
             return self.translate(number)
         args = [self.translate(arg) for arg in expr.args]
@@ -193,7 +220,7 @@ class Symbols:
 
 
 def _number_of_truth(pieces: sympy.Piecewise) -> sympy.Symbol | None:
-    """Return what 1 if it is 1, else 0 is: the number that torch.export makes of a truth value; else None."""
+    """Return x for torch.export's form of a truth value as a number, (1 if x == 1 else 0); else None."""
     first, *rest = pieces.args
     is_number = first.cond.is_Equality and first.cond.lhs.is_Symbol and first.cond.rhs == first.expr == 1
     return first.cond.lhs if is_number and rest == [(0, True)] else None
@@ -211,5 +238,6 @@ def _factor_and_size(product: Any) -> tuple[float, Any] | None:
 _KEPT = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, sympy.Mod, Relational, BooleanFunction)
 
 
-def _finite(bound: Any) -> int | None:
+def finite(bound: Any) -> int | None:
+    """Return a bound of torch's ranges as an int; None if there is none."""
     return None if bound in (int_oo, -int_oo, sympy.oo, -sympy.oo) else int(bound)

@@ -1,11 +1,11 @@
-"""torch's TreeSpec as structures of `shapevm.pytree`."""
+"""torch's TreeSpec as structures of `shapevm.calls.pytree`."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
@@ -21,14 +21,15 @@ from torch.utils._pytree import (
     treespec_dumps,
 )
 
-from ...pytree import LEAF, Structure, class_name, distinct, registered_class
+from ...calls.pytree import LEAF, Structure, distinct
+from ...calls.records import class_name, registered_class
 from ..ir.errors import UnsupportedOp
 
 Leaves = Iterator[tuple[bool, Any]]  # (it is a constant, its value) of every leaf
 
 
 def structure_of(spec: TreeSpec, leaves: Leaves) -> Structure:
-    """Return the structure of `spec`. Raises UnsupportedOp for a container that cannot be said in JSON."""
+    """Return the structure of `spec`. Raises UnsupportedOp for a container that JSON cannot represent."""
     if spec.is_leaf():
         constant, value = next(leaves)
         return {"constant": value} if constant else LEAF
@@ -55,7 +56,7 @@ def _registered(spec: TreeSpec, inner: list[Structure]) -> Structure:
     kind, context = spec.type, spec.context
     try:
         text = treespec_dumps(spec)
-    except (NotImplementedError, TypeError, ValueError):  # a class or context that is not written as text
+    except (NotImplementedError, TypeError, ValueError):  # a class or context without a text form
         text = f"{kind!r} {context!r} {inner!r}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     make = SUPPORTED_NODES[kind].unflatten_fn
@@ -85,10 +86,10 @@ def _field_names(context: Any, n: int) -> list[str] | None:
 
 
 def signature_of(program: ExportedProgram) -> dict[str, Any]:
-    """Return the signature (`shapevm.pytree`) of calls of `program`.
+    """Return the signature (`shapevm.calls.pytree`) of calls of `program`.
 
-    What was exported by name is given by name: the program does not know the order of the model's parameters
-    (`forward_of` may).
+    Arguments exported by name are passed by name: the program does not know the order of the model's
+    parameters (`forward_of` may).
     """
     by_position, by_name = _arguments(program)
     positional = distinct((name for name, _ in by_position), (name for name, _ in by_name))
@@ -102,7 +103,7 @@ def signature_of(program: ExportedProgram) -> dict[str, Any]:
 
 def forward_of(program: ExportedProgram) -> Any:
     """Return `forward` of the class that `program` was exported of, which knows the order of its parameters;
-    None where this process does not have the class by the name that the program's nodes keep."""
+    None if this process does not have the class by the name in the program's nodes."""
     stacks = (node.meta.get("nn_module_stack") or {} for node in program.graph.nodes)
     whole = (entry[1] for stack in stacks for entry in stack.values() if entry[0] == "")
     forward = getattr(_loaded(str(next(whole, ""))), "forward", None)
@@ -110,7 +111,7 @@ def forward_of(program: ExportedProgram) -> Any:
 
 
 def _loaded(name: str) -> Any:
-    """Return what modules of this process have under a dotted name, or None."""
+    """Return the object under a dotted name in modules of this process, or None."""
     parts = name.split(".")
     for n in range(len(parts) - 1, 0, -1):
         found: Any = sys.modules.get(".".join(parts[:n]))
@@ -120,8 +121,8 @@ def _loaded(name: str) -> Any:
 
 
 def guarded_paths(program: ExportedProgram) -> list[tuple[str, ...]]:
-    """Return, for every input that is no constant, the path by which guards name it: the argument's name and
-    its keys. An element of *args that is named as another argument gets a star before its name."""
+    """Return, for every input that is not a constant, the path by which guards name it: the argument's name
+    and its keys. An element of *args that is named as another argument gets a star before its name."""
     by_position, by_name = _arguments(program)
     found, used = [], {name for name, _ in by_name}
     for name, spec in by_position:
@@ -133,8 +134,17 @@ def guarded_paths(program: ExportedProgram) -> list[tuple[str, ...]]:
 
 
 def flat_positions(program: ExportedProgram) -> list[int]:
-    """Return, for every input that is no constant, its position among all: a strict export names it so."""
+    """Return, for every input that is not a constant, its position among all: a strict export names it so."""
     return [i for i, (constant, _) in enumerate(_leaves(program)) if not constant]
+
+
+def by_guarded_path(program: ExportedProgram, sizes: Iterable[Any]) -> dict[tuple[str, ...], Any]:
+    """Return the sizes of inputs that are not constants, given in order, under the paths that guards use."""
+    names = zip(guarded_paths(program), flat_positions(program), strict=True)
+    found: dict[tuple[str, ...], Any] = {}
+    for (path, position), size in zip(names, sizes, strict=False):
+        found[path] = found["flat_args", str(position)] = size
+    return found
 
 
 def _arguments(program: ExportedProgram) -> list[list[tuple[str, TreeSpec]]]:

@@ -1,4 +1,4 @@
-"""Which operators of torch give views of their arguments."""
+"""The operators of torch that return views of their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .nodes import node_argument, operator_of
 
 
 def is_certain_view(node: torch.fx.Node) -> bool:
-    """Return True where the result, or one of several, is the memory of the first argument in any case."""
+    """Return True if the result, or one of several, always shares memory with the first argument."""
     if node.target is operator.getitem:
         return is_certain_view(node_argument(node))
     if not isinstance(node.target, torch._ops.OpOverload) or is_composite(node.target):
@@ -21,7 +21,7 @@ def is_certain_view(node: torch.fx.Node) -> bool:
 
 
 def is_composite(overload: Any) -> bool:
-    """Return True for an operator that is written in others: its schema says nothing certain of memory."""
+    """Return True for an operator that is written in others: its schema is inconclusive about memory."""
     return overload._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
         overload.name(), "CompositeImplicitAutograd"
     )

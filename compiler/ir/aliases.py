@@ -5,11 +5,12 @@ from __future__ import annotations
 from .graph import Graph, Value
 from .types import TensorType
 
-Base = Value | None  # a value that owns memory; None: memory that somebody else may see
+Base = Value | None  # a value that owns memory; None: memory that may be visible elsewhere
 
 
 def fresh_results(graph: Graph) -> list[bool]:
-    """Return for each result whether it may be handed out as it is. Only tensors can be anything else."""
+    """Return for each result whether it can be returned without a copy, which is always true except for
+    tensors."""
     memory = _Memory(graph)
     given: set[Base] = {None}
     answers = []
@@ -35,7 +36,7 @@ class _Memory:
         }
 
     def owners(self, value: Value) -> frozenset[Base]:
-        """Return the values whose memory `value` may share; None stands for that of inputs and constants."""
+        """Return the values whose memory `value` may share; None represents that of inputs and constants."""
         found: set[Base] = set()
         seen: set[Value] = set()
         pending = [value]
@@ -53,7 +54,7 @@ class _Memory:
         return value in self.inputs or value.node is None or value.node.op in ("constant", "get", "part")
 
     def _sources(self, value: Value) -> list[Value]:
-        """Return the values one of which `value` is, or is a view of; none if its memory is its own."""
+        """Return the values of which `value` may be one or a view; none if it owns its memory."""
         node, position = self.carried.get(value, (value.node, -1))
         if node is None:
             return []

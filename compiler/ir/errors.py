@@ -1,11 +1,12 @@
-"""Errors of the compiler. What the runtime can also report (shapes, dtypes) is the runtime's class.
+"""Errors of the compiler. Errors that the runtime can also report (shapes, dtypes) have the runtime's
+classes.
 
 Every message is one full sentence; `source` is the model's line ("model.py:31"), "" if unknown.
 """
 
 from __future__ import annotations
 
-from ...vm.errors import DtypeError, Error, GuardError, ShapeError
+from ...vm.errors import PUBLIC, DtypeError, Error, GuardError, ShapeError
 
 
 class UnsupportedOp(Error, NotImplementedError):
@@ -17,12 +18,15 @@ class VerifyError(Error, AssertionError):
 
 
 class TextError(Error, ValueError):
-    """Text is not a graph, type or kernel spec, or a graph holds data that text cannot say."""
+    """Text is not a graph, type or kernel spec, or a graph holds data that text cannot represent."""
 
 
 class ArchiveError(Error, ValueError):
-    """A file is not an archive of torch.jit.save, or holds what is not read."""
+    """A file is no archive of torch.jit.save or torch.export.save, nor an ONNX model, or it is damaged."""
 
+
+for _class in (UnsupportedOp, TextError, ArchiveError):
+    _class.__module__ = PUBLIC
 
 __all__ = [
     "ArchiveError",

@@ -21,9 +21,9 @@ from .dims import DimExpr, symbol
 from .rounding import Rounding
 from .types import ScalarType, TensorType, Type
 
-#: Gives the types of an operator's results from its arguments' types (None: absent) and its attributes.
+#: Computes the types of an operator's results from its arguments' types (None: absent) and its attributes.
 TypeRule = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
-#: The type rule of every operator by its name. `compiler.ops` fills it, so that the IR imports no operator.
+#: The type rule of every operator by its name. `compiler.ops` fills it, so the IR imports no operator.
 TYPE_RULES: dict[str, TypeRule] = {}
 
 
@@ -38,7 +38,7 @@ class Value:
 
     @property
     def definition(self) -> Node:
-        """The node that defines the value, which is no block parameter."""
+        """The node that defines the value, which must not be a block parameter."""
         assert self.node is not None, f"%{self.name} is a parameter"
         return self.node
 
@@ -109,7 +109,7 @@ def replace_uses(old: Value, new: Value) -> None:
 
 
 def is_named(value: Value) -> bool:
-    """Return True where the type of `value`, an int, is a size symbol: the symbol's value is this one."""
+    """Return True if the type of `value`, an int, is a size symbol, which this value defines."""
     return isinstance(value.type, ScalarType) and isinstance(value.type.expr, sympy.Symbol)
 
 
@@ -124,10 +124,10 @@ class Block:
 
 @dataclass(frozen=True)
 class SymbolInfo:
-    """What the contract says of a size symbol: min <= value (<= max), a multiple of `multiple_of`. A
-    size is at least 0; an int input may be negative: INT_MIN is the `min` of one that has no least value.
+    """The contract of a size symbol: min <= value (<= max), a multiple of `multiple_of`. A size is at least
+    0; an int input may be negative: `min` is INT_MIN if it is unbounded.
 
-    `why`: the model's line that wants it.
+    `why`: the model's line that requires it.
     """
 
     name: str
@@ -141,12 +141,13 @@ class SymbolInfo:
 class Graph:
     """A function: `inputs` and `outputs` name the body's parameters and results.
 
-    `symbols`: the sizes of the contract. `structure`: how flat inputs and outputs map to the caller's nested
-    ones (JSON data), opaque to the compiler. `state`: by name, of the last inputs, which the program keeps
-    between calls, their first values: arrays with their dtype, or strings, and tuples for lists, with their
-    type. `rounding`: of the weights of matrix products. `accurate`:
-    products are added up in short chains, and no algorithm is used whose sums are less exact than fused
-    multiply-adds one after the other (Winograd's are), and factors stay apart from weights (`fold_scales`).
+    `symbols`: the sizes of the contract. `structure`: the map from flat inputs and outputs to the caller's
+    nested ones (JSON data), opaque to the compiler. `state`: the initial values, by name, of the last inputs,
+    which the program keeps between calls: arrays with their dtype, or strings, and tuples for lists, with
+    their type. `rounding`: of the weights of matrix products. `accurate`: products are summed in short
+    chains, without algorithms whose sums are less exact than sequential fused multiply-adds (such as
+    Winograd's), and factors stay apart from weights (`fold_scales`). `pack`: the input that masks padded
+    tokens, "auto" for any that does, or "" (`passes.tokens`, which leaves the result there).
     """
 
     name: str
@@ -158,6 +159,7 @@ class Graph:
     state: dict[str, tuple[Any, str]] = field(default_factory=dict)
     rounding: Rounding = field(default_factory=Rounding)
     accurate: bool = False
+    pack: str = ""
     _n_values: int = 0
     _names: set[str] = field(default_factory=set)
 
@@ -168,7 +170,7 @@ class Graph:
         return name if name not in self._names else self.new_name(hint)
 
     def take_name(self, name: str) -> str:
-        """Return `name`, which `new_name` will not give any more."""
+        """Return `name` and reserve it, so that `new_name` does not return it."""
         self._names.add(name)
         return name
 
@@ -180,7 +182,7 @@ class Graph:
         return value
 
     def nodes(self, block: Block | None = None) -> Iterator[Node]:
-        """Yield every node, those of regions before the node that holds them."""
+        """Yield every node, nodes of regions before the node that contains them."""
         for node in list((block or self.body).nodes):
             for region in node.regions:
                 yield from self.nodes(region)
@@ -192,8 +194,8 @@ class Graph:
         self.replace_results({old: new})
 
     def replace_results(self, new: Mapping[Value, Value]) -> None:
-        """Make those block results `new` that are in it, again where these are in it as well: at once for all
-        replacements of a pass, as it walks the whole graph."""
+        """Replace block results by `new`, transitively: once for all replacements of a pass, because it walks
+        the whole graph."""
 
         def last(value: Value) -> Value:
             while value in new:
@@ -220,16 +222,16 @@ class Builder:
         self.block = block or graph.body
         self.position = position  # None: at the end; else nodes are inserted here, in order
         self.source = ""
-        self.new_sizes: list[DimExpr] = []  # what a frontend calls the sizes that the next operator finds
-        self.n_results: int | None = None  # how many results tracing saw the next operator give
-        self.places: dict[Value, Value] = {}  # where masks hold, of those that were asked for
+        self.new_sizes: list[DimExpr] = []  # a frontend's names for the next operator's data-dependent sizes
+        self.n_results: int | None = None  # the number of results of the next operator when traced
+        self.places: dict[Value, Value] = {}  # indices of true elements, by mask
         #: Called with each condition on sizes that calls would check: a frontend may make it part of the
-        #: contract. Where there is one, sizes that may be 1 broadcast as PyTorch's do.
+        #: contract. If set, sizes that may be 1 broadcast as in PyTorch.
         self.assume: Callable[[Any], None] | None = None
-        self.generator: Value | None = None  # of random numbers (`ops.random`), where a frontend gives one
+        self.generator: Value | None = None  # of random numbers (`ops.random`), if a frontend provides one
 
     def take_size(self) -> DimExpr:
-        """Return the symbol of a size that an operator finds in data: a frontend's, or a new one."""
+        """Return the symbol for a data-dependent size of an operator: a frontend's, or a new one."""
         return self.new_sizes.pop(0) if self.new_sizes else symbol(self.graph.new_name("found"))
 
     def insert(self, node: Node, types: Sequence[Type], hint: str = "") -> list[Value]:
@@ -244,9 +246,9 @@ class Builder:
         return node.results
 
     def apply(self, op: str, *args: Value | None, **attrs: Any) -> list[Value]:
-        """Append op(args, attrs) and return its results. Raises what the op's type rule raises."""
+        """Append op(args, attrs) and return its results. Raises the errors of the op's type rule."""
         given = [arg.type if arg is not None else None for arg in args]
-        types = TYPE_RULES[op](given, attrs)  # before the node is made, which becomes a user of its arguments
+        types = TYPE_RULES[op](given, attrs)  # before the node becomes a user of its arguments
         return self.insert(Node(op, args, attrs), types)
 
     def one(self, op: str, *args: Value | None, **attrs: Any) -> Value:
@@ -276,7 +278,7 @@ def erase(block: Block, node: Node) -> None:
 
 
 def detach(node: Node) -> None:
-    """Let `node` and what its regions hold use nothing more."""
+    """Remove all uses by `node` and the nodes of its regions."""
     for region in node.regions:
         for inner in region.nodes:
             detach(inner)

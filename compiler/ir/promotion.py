@@ -18,7 +18,7 @@ _BYTES = {"i8": 1, "u8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "
 
 
 class Operand(NamedTuple):
-    """What promotion looks at: a dtype and the category TENSOR, ZERO_DIM or SCALAR."""
+    """An operand for promotion: a dtype and the category TENSOR, ZERO_DIM or SCALAR."""
 
     dtype: str
     category: int = TENSOR
@@ -30,7 +30,7 @@ def is_float(dtype: str) -> bool:
 
 
 def promote(a: str, b: str) -> str:
-    """Return the smallest dtype that holds both, as `torch.promote_types`."""
+    """Return the smallest dtype that holds both, like `torch.promote_types`."""
     if a == b:
         return a
     if _KINDS[a] != _KINDS[b]:
@@ -44,14 +44,14 @@ def promote(a: str, b: str) -> str:
 
 
 def scalar_dtype(value: object) -> str:
-    """Return the dtype that a Python scalar takes part with: bool, i64 (also symbolic sizes) or f32."""
+    """Return the dtype of a Python scalar in promotion: bool, i64 (also symbolic sizes) or f32."""
     if isinstance(value, bool):
         return "bool"
     return DEFAULT_FLOAT if isinstance(value, float) else "i64"
 
 
 def result_dtype(operands: Iterable[Operand]) -> str:
-    """Return the dtype that an operation on `operands` (at least one) works in, as `torch.result_type`."""
+    """Return the dtype of an operation on `operands` (at least one), like `torch.result_type`."""
     by_category: list[str | None] = [None, None, None]
     for dtype, category in operands:
         before = by_category[category]
@@ -72,7 +72,7 @@ def _combine(higher: str | None, lower: str | None) -> str | None:
 
 
 def to_float(dtype: str) -> str:
-    """Return `dtype` where it is a float, else the default float: the rule of div, exp, mean ..."""
+    """Return `dtype` if it is a float, else the default float: the rule of div, exp, mean ..."""
     return dtype if is_float(dtype) else DEFAULT_FLOAT
 
 

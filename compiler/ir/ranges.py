@@ -1,6 +1,6 @@
 """Bounds of dimension expressions, from the ranges of their symbols: interval arithmetic.
 
-Used to resolve what PyTorch clamps (slices), without asking at run time where the contract already tells.
+Used to resolve clamps (of slices) at compile time if the contract decides them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...vm.layout import INT_MIN
 from .dims import SIGNED, DimExpr, floordiv, simplify
 from .graph import SymbolInfo
 
-Bounds = tuple[int | None, int | None]  # inclusive; None: not bounded
+Bounds = tuple[int | None, int | None]  # inclusive; None: unbounded
 
 
 def bounds(dim: DimExpr, symbols: Mapping[str, SymbolInfo]) -> Bounds:
-    """Return (lowest, highest) value that `dim` may take; an unknown symbol is any integer >= 0, or any at
-    all where its name says that it is SIGNED."""
+    """Return (lowest, highest) value that `dim` may take; an unknown symbol is any integer >= 0, or any
+    integer at all if its name is SIGNED."""
     if isinstance(dim, int | sympy.Integer):
         return int(dim), int(dim)
     if isinstance(dim, sympy.Symbol):
@@ -54,9 +54,11 @@ def bounds(dim: DimExpr, symbols: Mapping[str, SymbolInfo]) -> Bounds:
 
 
 def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) -> bool:
-    """Return True where a <= b for all values in range (False: not proved)."""
+    """Return True if a <= b for all values in range (False: not proved)."""
     if isinstance(a, int) and isinstance(b, int):
         return a <= b
+    if isinstance(a, sympy.Max):
+        return all(always_at_most(each, b, symbols) for each in a.args)
     low, _ = bounds(sympy.expand(sympy.sympify(b) - a), symbols)
     if low is not None and low >= 0:
         return True
@@ -64,14 +66,15 @@ def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) ->
     return high is not None and low is not None and high <= low
 
 
-#: A size that is multiplied by a float has at most this bound: the product is checked for each value.
+#: The greatest bound of a size that is multiplied by a float: the product is checked for each value.
 MAX_SCALED = 2**20
 
 
 def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
-    """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None where none is the same
-    for all values in range, or where `dim` may be negative: truncation is no floor there. Factors that are
-    not exact in few bits need a range up to MAX_SCALED, which becomes the bound of a symbol that has none.
+    """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None if no quotient is the
+    same for all values in range, or if `dim` may be negative, because truncation is not floor there. Factors
+    that are not exact in few bits need a range up to MAX_SCALED, which becomes the bound of an unbounded
+    symbol.
     """
     low, _ = bounds(dim, symbols)
     if low is None or low < 0:
@@ -113,7 +116,7 @@ def _product(a: Bounds, b: Bounds) -> Bounds:
         return min(corners), max(corners)
     if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0:
         return a[0] * b[0], None
-    for x, y in ((a, b), (b, a)):  # a negative constant times something not bounded above
+    for x, y in ((a, b), (b, a)):  # a negative constant times something unbounded above
         if x[0] is not None and x[0] == x[1] and x[0] < 0:
             low, high = y
             return None if high is None else x[0] * high, None if low is None else x[0] * low

@@ -1,4 +1,4 @@
-"""What the weights of products are rounded to, and their activations; and what became of each weight."""
+"""The rounding of weights and activations of products, and its outcome for each weight."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class RoundedWeight:
-    """What became of a weight of [steps, columns].
+    """The outcome for a weight of [steps, columns].
 
-    `format`: how it is held, such as "int4, groups of 32". `bytes`: of its numbers and scales. `error`: the
-    norm of what rounding changed, as a share of the weight's norm; for inputs that are noise also the share
-    of the product that is wrong. `reason`: why it is not what was asked for, "" where it is.
+    `format`: its storage, such as "int4, groups of 32". `bytes`: of its numbers and scales. `error`: the norm
+    of the rounding error relative to the weight's norm; for white-noise inputs also the relative error of the
+    product. `reason`: why the format is not the requested one, "" if it is.
     """
 
     name: str
@@ -28,29 +28,32 @@ class RoundedWeight:
 
 @dataclass(frozen=True)
 class Activation:
-    """What samples had as an activation [.., C]: for each channel the least and greatest value, and the mean
-    of the squares, in f64."""
+    """The statistics of an activation [.., C] over samples: for each channel the least and greatest value,
+    and the mean of the squares, in f64."""
 
     low: np.ndarray
     high: np.ndarray
     squares: np.ndarray
 
     def joined(self, other: Activation, share: float) -> Activation:
-        """Return what both sets of samples had together; `share`: that of the other one in all of them."""
+        """Return the statistics of both sets of samples together; `share`: the other one's share of all
+        samples."""
         squares = self.squares * (1 - share) + other.squares * share
         return Activation(np.minimum(self.low, other.low), np.maximum(self.high, other.high), squares)
 
 
 @dataclass
 class Rounding:
-    """`dtype`: what weights of matrix products are rounded to (f32: nothing), see `compiler.lower.weights`
-    and, for int8 and int4, `compiler.passes.quantise_weights`. `max_error`: weights whose error would be
-    greater are rounded less, None: no limit. `weights`: what became of each, by name. `activations`: what
-    samples had as each activation that `compiler.passes.quantise_activations` finds, in its order; empty:
-    none was observed yet; None: activations are not rounded. `reasons`: why a weight's activation is not, by
-    the weight's name. `in_f32`: names of weights by which products are faster in f32, and which are held so.
-    `targets`: what the program is compiled for. `precision`: what operands of products may be rounded to, see
-    `compiler.passes.round_products`."""
+    """`dtype`: the dtype to which weights of matrix products are rounded (f32: no rounding), see
+    `compiler.lower.weights` and, for int8 and int4, `compiler.passes.quantise_weights`. `max_error`: weights
+    with a greater error are rounded less, None: no limit. `weights`: the outcome of each, by name.
+    `activations`: the statistics of each activation that `compiler.passes.quantise_activations` finds, in its
+    order; empty: none was observed yet; None: activations are not rounded. `reasons`: why a weight's
+    activation is not rounded, by the weight's name. `in_f32`: names of weights that are held in f32 because
+    their products are faster so. `targets`: the targets that may decide how products are rounded; empty: none
+    may. `precision`: the dtype to which operands of products may be rounded, see
+    `compiler.passes.round_products`; bf16x6: rows of f32 may be multiplied on AMX tiles. `is_portable`:
+    results have the same bits on all targets."""
 
     dtype: str = "f32"
     max_error: float | None = None
@@ -60,6 +63,7 @@ class Rounding:
     in_f32: set[str] = field(default_factory=set)
     targets: Sequence[str] = ()
     precision: str = "f32"
+    is_portable: bool = False
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the weights as JSON data."""

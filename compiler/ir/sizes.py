@@ -1,4 +1,4 @@
-"""Which size symbols types, attributes and nodes mention, and which ones values name."""
+"""The size symbols that types, attributes and nodes mention, and those that values define."""
 
 from __future__ import annotations
 

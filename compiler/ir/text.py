@@ -1,4 +1,4 @@
-"""Graphs as text for people and tests, exact both ways: `parse(format_graph(g), constants(g))` is `g` again.
+"""Graphs as text, exact in both directions: `parse(format_graph(g), constants(g))` is `g` again.
 
     graph "model"
       symbol batch min=1 max=64 multiple_of=1 why="model.py:9"
@@ -13,12 +13,12 @@
           yield %x
       output %v3 as "y"
 
-Large arrays are named by their hash and travel beside the text; small ones are written out. Kernel specs
+Large arrays are named by their hash and stored beside the text; small ones are written out. Kernel specs
 follow the graph, each once: `spec @HASH` and the lines of `jit.text`; `spec @HASH symbolic` is one whose
-sizes are dimension expressions still. Indentation and blank lines mean nothing. docs/graph-text.md has the
+sizes are still dimension expressions. Indentation and blank lines are ignored. docs/graph-text.md has the
 grammar.
 
-The nodes of a kernel that fusion has chosen stand in the region of a `fused` node, until lowering:
+The nodes of a kernel that fusion has chosen are in the region of a `fused` node until lowering:
 
       %k9: f32[batch, 384] = fused()
         body:
@@ -41,20 +41,22 @@ import sympy
 
 from ...jit.spec import KernelSpec, spec_hash
 from ...jit.text import NUMBERED, SizeText, format_spec, parse_spec
+from ...vm import schema
 from ...vm.isa import DTYPES
 from ...vm.literals import MAX_INLINE, array_hash
+from ...vm.meta import STRUCTURE
 from ...vm.program import NUMPY_DTYPES
-from .dims import format_dim, parse_dim
+from .dims import format_dim, limited_work, parse_dim
 from .errors import TextError
 from .graph import Block, Graph, Node, SymbolInfo, Value
 from .sizes import expressions
 from .types import ListType, ScalarType, TensorType, TupleType, Type, parse_type, split_commas
 
 MAX_SHOWN = 200  # characters of a line that an error shows
-MAX_DIGITS = 20  # of an integer of 64 bits, its sign included
+MAX_DIGITS = 20  # of a 64-bit integer, including its sign
 _BOOLS = {"True": True, "False": False}
 _ARRAY_DTYPES = tuple(dict.fromkeys(dtype.name for dtype in NUMPY_DTYPES.values()))
-#: What reading malformed text raises. RecursionError, MemoryError: of brackets in brackets.
+#: The errors of parsing malformed text. RecursionError, MemoryError: from nested brackets.
 _MALFORMED = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, MemoryError)
 REGION_NAMES = {"if": ("then", "else"), "while": ("cond", "body"), "fused": ("body",)}
 _WORDS: dict[str, Any] = {
@@ -89,13 +91,13 @@ def format_graph(graph: Graph) -> str:
 
 
 def constants(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the arrays that `format_graph` names by their hash."""
+    """Return the arrays that `format_graph` names by hash."""
     arrays = (item for item in _attributes(graph) if isinstance(item, np.ndarray))
     return {array_hash(array): array for array in arrays if array.size > MAX_INLINE}
 
 
 def format_node(node: Node, indent: str = "") -> str:
-    """Return one node, its regions included, as text."""
+    """Return one node, including its regions, as text."""
     results = ", ".join(_typed(value) for value in node.results)
     args = ", ".join("none" if arg is None else _name(arg) for arg in node.args)
     attrs = ", ".join(f"{name}={_format_attr(value)}" for name, value in node.attrs.items())
@@ -136,7 +138,7 @@ def _format_structure(graph: Graph) -> str:
 
 
 def _attributes(graph: Graph) -> Iterator[Any]:
-    """Yield every attribute value, tuples' items included."""
+    """Yield every attribute value, including items of tuples."""
 
     def flatten(items: Iterable[Any]) -> Iterator[Any]:
         for item in items:
@@ -185,7 +187,7 @@ def _is_symbolic(spec: KernelSpec) -> bool:
 
 
 def _spec_name(spec: KernelSpec) -> str:
-    """Return the name of a spec: the hash of its identity or, while it has none, of its text."""
+    """Return the name of a spec: the hash of its identity or, before it has one, of its text."""
     if _is_symbolic(spec):
         return f"@{hashlib.sha256(format_spec(spec, SYMBOLIC).encode()).hexdigest()[:16]}"
     return f"@{spec_hash(spec)[:16]}"
@@ -195,10 +197,11 @@ def _spec_name(spec: KernelSpec) -> str:
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """Return the graph that `text` says. Raises TextError naming the line and what is wrong with it."""
+    """Parse `text` into a graph. Raises TextError naming the line and its error."""
     main, *spec_texts = re.split(r"^spec (?=@)", text, flags=re.MULTILINE)
-    specs = dict(_parse_specs(spec_texts, main.count("\n") + 1))
-    return _Parser(main, constants or {}, specs).graph()
+    with limited_work():
+        specs = dict(_parse_specs(spec_texts, main.count("\n") + 1))
+        return _Parser(main, constants or {}, specs).graph()
 
 
 def _parse_specs(texts: Sequence[str], line: int) -> Iterator[tuple[str, KernelSpec]]:
@@ -267,10 +270,7 @@ class _Parser:
             graph.body.results.append(self._value(text))
 
     def _structure(self, text: str) -> dict[str, Any]:
-        structure = json.loads(text)
-        if not isinstance(structure, dict):
-            raise ValueError("a structure is a JSON object, such as {}")
-        return structure
+        return dict(STRUCTURE.read(schema.parse(text), ()))
 
     def _state(self, text: str) -> None:
         match = re.match(r'("(?:[^"\\]|\\.)*") (\w+)', text)
@@ -393,7 +393,7 @@ class _Parser:
 
 
 def _end_of_type(text: str, start: int) -> int:
-    """Return where the brackets that open at `start` are closed."""
+    """Return the position of the bracket that closes the one at `start`."""
     depth = 0
     for i in range(start, len(text)):
         depth += (text[i] == "<") - (text[i] == ">")
@@ -403,7 +403,7 @@ def _end_of_type(text: str, start: int) -> int:
 
 
 def _check_first(first: Any, type: str) -> None:
-    """Raise ValueError where a state's first value is not of its type."""
+    """Raise ValueError if a state's initial value is not of its type."""
     if type not in DTYPES:
         if not _is_of(first, parse_type(type)):
             raise ValueError(f"the first value is no {type}")
@@ -460,7 +460,7 @@ def _split_as(text: str) -> tuple[str, str | None]:
 
 
 def _parse_symbol(text: str) -> SymbolInfo:
-    match = re.fullmatch(r'(\S+) min=(-?\d+)(?: max=(-?\d+))? multiple_of=(\d+)(?: why=(".*"))?', text)
+    match = re.fullmatch(r'([^\W\d]\w*) min=(-?\d+)(?: max=(-?\d+))? multiple_of=(\d+)(?: why=(".*"))?', text)
     if match is None:
         raise ValueError("a symbol such as 'symbol s0 min=1 max=64 multiple_of=1' expected")
     name, low, high, multiple, why = match.groups()
@@ -471,7 +471,7 @@ def _parse_symbol(text: str) -> SymbolInfo:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the place of the bracket that closes the one at `start`, strings skipped."""
+    """Return the position of the bracket that closes the one at `start`, skipping strings."""
     depth = 0
     for match in re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}]').finditer(text, start):
         depth += (match[0] in "([{") - (match[0] in ")]}")

@@ -45,8 +45,8 @@ class ScalarType:
 
 @dataclass(frozen=True)
 class ListType:
-    """A list of any length with equal element types. `form`: what it stands for in the model: a "list"; a
-    "dict", of which it has the pairs; an "optional", of which it has the value where it is there."""
+    """A list of any length with equal element types. `form`: what it represents in the model: a "list"; a
+    "dict", whose pairs it holds; an "optional", whose value it holds if present."""
 
     element: Type
     form: str = field(default="list", compare=False)
@@ -57,7 +57,7 @@ class ListType:
 
 @dataclass(frozen=True)
 class TupleType:
-    """A tuple with one type per element. `keys`: those of the dict that it stands for in the model, else
+    """A tuple with one type per element. `keys`: those of the dict that it represents in the model, else
     none."""
 
     elements: tuple[Type, ...]
@@ -94,8 +94,8 @@ INT, FLOAT, BOOL, STR, NONE = (ScalarType(kind) for kind in ("int", "float", "bo
 
 
 def types_equal(a: Type, b: Type) -> bool:
-    """Return True where both types hold the same values; what is known of an int's value does not count, and
-    a size that is open is that of any other."""
+    """Return True if both types hold the same values, ignoring known values of ints; an open size equals any
+    other."""
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         if a.dtype != b.dtype or a.rank != b.rank:
             return False
@@ -108,7 +108,7 @@ def types_equal(a: Type, b: Type) -> bool:
 
 
 def joined(a: Type, b: Type) -> Type | None:
-    """Return the type of elements that are `a` or `b`: sizes that differ are open. None: there is none."""
+    """Return the common type of `a` and `b`, in which differing sizes are open. None: there is none."""
     if isinstance(a, TensorType) and isinstance(b, TensorType) and (a.dtype, a.rank) == (b.dtype, b.rank):
         pairs = zip(a.shape, b.shape, strict=True)
         return TensorType(a.dtype, tuple(x if equal(x, y) else OPEN for x, y in pairs))
@@ -127,12 +127,13 @@ def joined(a: Type, b: Type) -> Type | None:
 
 
 def is_optional(type: Type) -> bool:
-    """Return True for the list that stands for an optional."""
+    """Return True for the list that represents an optional."""
     return isinstance(type, ListType) and type.form == "optional"
 
 
 def _joined_optional(a: Type, b: Type) -> Type | None:
-    """Return the type of an optional and another one, or what it may hold; that of None holds NONE."""
+    """Return the common type of an optional and another one, or its value type; the type of None holds
+    NONE."""
     inner = [type.element if isinstance(type, ListType) and is_optional(type) else type for type in (a, b)]
     if NONE in inner:
         return ListType(inner[0] if inner[1] == NONE else inner[1], "optional")
@@ -141,7 +142,7 @@ def _joined_optional(a: Type, b: Type) -> Type | None:
 
 
 def common_type(types: Iterable[Type | None]) -> Type | None:
-    """Return the type of elements that are of any of these; None where there is none."""
+    """Return the common type of these; None if there is none."""
     found: Type | None = None
     for i, type in enumerate(types):
         found = type if i == 0 else joined(found, type) if found is not None and type is not None else None
@@ -149,7 +150,7 @@ def common_type(types: Iterable[Type | None]) -> Type | None:
 
 
 def with_open_sizes(type: Type, is_known: Callable[[DimExpr], bool]) -> Type:
-    """Return a type whose sizes are open where they are not known."""
+    """Return a type with open sizes wherever sizes are unknown."""
     if isinstance(type, TensorType):
         return TensorType(type.dtype, tuple(x if is_known(x) else OPEN for x in type.shape))
     if isinstance(type, TupleType):

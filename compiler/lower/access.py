@@ -1,4 +1,4 @@
-"""Index maps: which element of its arguments a node needs for one element of its result.
+"""Index maps: the element of each argument that a node needs for one element of its result.
 
 An access is one `Index` per axis over the loops of a kernel; views (D9) cost nothing because they only
 transform accesses. Offsets are dimension expressions here; `compiler.lower.bind` turns them into kernel
@@ -31,7 +31,7 @@ def loops(n: int) -> Access:
 
 
 def is_unit_reshape(old: Shape, new: Shape) -> bool:
-    """Return True where a reshape from `old` to `new` only adds or removes axes of size 1."""
+    """Return True if a reshape from `old` to `new` only adds or removes axes of size 1."""
     kept_old, kept_new = [d for d in old if d != 1], [d for d in new if d != 1]
     return len(kept_old) == len(kept_new) and all(
         equal(a, b) for a, b in zip(kept_old, kept_new, strict=True)
@@ -72,7 +72,7 @@ def through_view(node: Node, access: Access) -> Access | None:
 
 
 def is_loop(index: Index, loop: int) -> bool:
-    """Return True where `index` is exactly the index of `loop`."""
+    """Return True if `index` is exactly the index of `loop`."""
     return index == Index(loop=loop)
 
 
@@ -90,17 +90,17 @@ def part_sizes(node: Node) -> tuple[DimExpr, ...]:
 
 
 def start_of(sizes: Sequence[DimExpr], part: int) -> DimExpr:
-    """Return where a part begins."""
+    """Return the start of a part."""
     return simplify(sum(sizes[:part]))
 
 
 def moved(access: Access, axis: int, by: DimExpr) -> Access:
-    """Return `access` with the place along one axis moved."""
+    """Return `access` with the position along one axis shifted."""
     index = access[axis]
     offset = simplify(index.offset + by)
     return (*access[:axis], replace(index, offset=offset), *access[axis + 1 :])
 
 
 def arg_access(node: Node, part: int, access: Access) -> Access:
-    """Return where argument `part` of a concat is read for the concat at `access`."""
+    """Return the access to argument `part` of a concat at `access`."""
     return moved(access, node.attrs["axis"], -start_of(part_sizes(node), part))

@@ -1,8 +1,8 @@
-"""Binding: the sizes that a spec has as dimension expressions become its parameters.
+"""Binding: the dimension expressions of a spec become its parameters.
 
 The pass names the distinct expressions of a kernel's spec `Dim(0), Dim(1), ...` and gives the node the
-attribute `dims`, the expressions in that order. A kernel that has this attribute is *bound*: nothing changes
-its spec any more.
+attribute `dims`, the expressions in that order. A kernel that has this attribute is *bound*: its spec does
+not change any more.
 """
 
 from __future__ import annotations

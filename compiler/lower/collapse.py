@@ -1,8 +1,8 @@
 """Merging adjacent loops of a spec: fewer, longer loops, and matmuls with all their rows in one loop.
 
 Loops i and i+1 merge when every access uses both as neighbouring whole axes of a buffer (which then becomes
-one axis), or neither. The loops of a matmul that B does not depend on are all loops over rows, and have any
-order: they get the one in which the most of them merge. Loops of one trip are none.
+one axis), or neither. The loops of a matmul on which B does not depend are all loops over rows, in any order:
+the order in which most of them merge is chosen. Loops of one trip are dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Place = Index[sympy.Expr]
 
 
 def collapse(graph: Graph) -> None:
-    """Merge the loops of every kernel. A matmul of which sizes decide at run time which loop has the rows
-    gets the attribute `exchanged` (`compiler.lower.launches`)."""
+    """Merge the loops of every kernel. A matmul whose row loop is chosen by sizes at run time gets the
+    attribute `exchanged` (`compiler.lower.launches`)."""
     for node in unbound_kernels(graph):
         chosen, other = exchange(collapsed(node.attrs["spec"]), graph.symbols)
         node.attrs["spec"] = chosen
@@ -41,7 +41,7 @@ def collapse(graph: Graph) -> None:
 
 
 def collapsed(spec: Spec) -> Spec:
-    """Return `spec` with all mergeable loops merged (of nests and matmuls; others are left as they are)."""
+    """Return `spec` with all mergeable loops merged (of nests and matmuls; others are unchanged)."""
     if not isinstance(spec, Nest | ProductSpec):
         return spec
     merged = _merged(spec)
@@ -66,8 +66,8 @@ def _most_rows(spec: Product) -> Product:
 
 
 def exchange(spec: Spec, symbols: Mapping[str, SymbolInfo]) -> tuple[Spec, Product | None]:
-    """Return `spec`, its loop over rows the longest of those that it may be, and the product with another
-    such loop where sizes decide at run time which of the two is the longer one.
+    """Return `spec` with the longest possible row loop, and, if sizes decide at run time which of two is
+    longer, the product with the other one.
 
     `symbols`: the ranges of sizes. A tile of a kernel has rows of one loop only.
     """
@@ -85,7 +85,7 @@ def exchange(spec: Spec, symbols: Mapping[str, SymbolInfo]) -> tuple[Spec, Produ
 
 
 def _exchanged(spec: Product, loop: int) -> Product:
-    """Return `spec` with one of its batch loops over rows in the place of m."""
+    """Return `spec` with one of its batch loops over rows as m."""
     m = len(spec.product.batch)
     return _reordered(spec, (loop, m), (m, loop))
 
@@ -99,18 +99,18 @@ def _has_more_rows(one: Product, other: Product) -> bool:
 
 
 def _row_loops(spec: Product) -> list[int]:
-    """Return the loops of batch and m that B does not depend on."""
+    """Return the loops of batch and m on which B does not depend."""
     used = {item.loop for item in spec.product.b_index}
     return [loop for loop in range(len(spec.product.batch) + 1) if loop not in used]
 
 
 def _renumbered(loop: int | None, after: Mapping[int, int]) -> int | None:
-    """Return the number of a loop `after` a change; of none there is none."""
+    """Return the number of a loop `after` a change; None stays None."""
     return None if loop is None else after.get(loop, loop)
 
 
 def _reordered(spec: Product, loops: Sequence[int], order: Sequence[int]) -> Product:
-    """Return `spec` with loop `order[i]` where `loops[i]` is now."""
+    """Return `spec` with loop `order[i]` in the position of `loops[i]`."""
     before = list(range(len(spec.product.batch) + 1))
     for place, loop in zip(loops, order, strict=True):
         before[place] = loop
@@ -124,7 +124,7 @@ def _reordered(spec: Product, loops: Sequence[int], order: Sequence[int]) -> Pro
 
 
 def _without_single_trips(spec: Product) -> Product:
-    """Return `spec` without its loops of one trip, but for one over rows where it has no longer one."""
+    """Return `spec` without its loops of one trip, except one over rows if there is no longer one."""
     sizes, rows = loop_sizes(spec), _row_loops(spec)
     longer = [loop for loop in rows if not equal(sizes[loop], 1)]
     last = longer[-1] if longer else rows[-1]
@@ -144,7 +144,7 @@ def _without_single_trips(spec: Product) -> Product:
 
 
 def _without_unit_axes(spec: Product) -> Product:
-    """Return `spec` without axes of size 1 that stand between others: nothing moves along them."""
+    """Return `spec` without axes of size 1 between others."""
     dropped: dict[int, set[int]] = {}
     for buffer, index in accesses(spec):
         shape = spec.buffers[buffer].shape
@@ -167,7 +167,7 @@ def _without_unit_axes(spec: Product) -> Product:
 
 
 def _with_loops(spec: Product, sizes: Shape, fix: Callable[[Place], Place]) -> Product:
-    """Return `spec` with loops of these sizes before n, `fix` telling each index its new loop."""
+    """Return `spec` with loops of these sizes before n; `fix` maps each index to its new loop."""
 
     def index(items: Access) -> Access:
         return tuple(map(fix, items))
@@ -180,7 +180,7 @@ def _with_loops(spec: Product, sizes: Shape, fix: Callable[[Place], Place]) -> P
 
 
 def _merged(spec: Looped) -> Looped:
-    """Return `spec` with its loops as they lie, those side by side merged where they can be."""
+    """Return `spec` with adjacent loops merged where possible, in their present order."""
     i = 0
     while i + 1 < n_mergeable(spec):
         if can_merge(spec, i):
@@ -197,7 +197,7 @@ def _merged_product(spec: Product) -> Product:
 
 
 def n_mergeable(spec: Looped) -> int:
-    """Return how many of the first loops may merge: not a nest's row loop, not a matmul's n."""
+    """Return the number of leading loops that may merge: all but a nest's row loop or a matmul's n."""
     if isinstance(spec, ProductSpec):
         return len(spec.product.batch) + 1
     has_row = any(instr.op.startswith("reduce.") for instr in spec.body)
@@ -226,7 +226,7 @@ def accesses(spec: Looped) -> list[tuple[int, Access]]:
 
 
 def can_merge(spec: Looped, i: int) -> bool:
-    """Return True where loops i and i+1 can be one loop."""
+    """Return True if loops i and i+1 can be one loop."""
     sizes = loop_sizes(spec)
     if any(instr.op == "iota" and instr.loop in (i, i + 1) for instr in instructions(spec)):
         return False
@@ -239,7 +239,7 @@ def can_merge(spec: Looped, i: int) -> bool:
 
 
 def merged_axis(index: Access, buffer: Buffer[sympy.Expr], i: int, sizes: Shape) -> int | None:
-    """Return the axis where loops i, i+1 lie side by side; None: the access uses neither; -1: it forbids
+    """Return the axis at which loops i, i+1 are adjacent; None: the access uses neither; -1: it forbids
     merging."""
     using = [axis for axis, item in enumerate(index) if item.loop in (i, i + 1)]
     if not using:

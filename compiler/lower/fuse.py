@@ -1,9 +1,9 @@
 """Fusion: decide which values exist in memory, and which nodes each kernel computes.
 
 Every kernel is a `Group` around one value in memory, its root. The nodes are visited backwards: a node joins
-the groups of its consumers where the kernel family can compute it in place; otherwise it becomes a root,
-which its consumers load. Views and index sources are free, so they join every group that uses them; other
-nodes are computed once, in one group. The pass then moves each group into the region of a `fused` node:
+the groups of its consumers if the kernel family can compute it in place; otherwise it becomes a root, which
+its consumers load. Views and index sources are free, so they join every group that uses them; other nodes are
+computed once, in one group. The pass then moves each group into the region of a `fused` node:
 
     %k9: f32[rows, 3] = fused()
       body:
@@ -26,27 +26,27 @@ from .access import Access, used_loops
 from .bind import bound
 from .collapse import collapsed
 from .group import Group, arg_demands, around, can_compute
-from .operands import CONTRACTIONS, is_alias, is_kernel_work
+from .operands import CONTRACTIONS, MASKS, is_alias, is_kernel_work
 from .pieces import can_cut
 from .specs import spec_of
 
-#: Operators cheap enough to be computed again for every element that a broadcast makes of theirs.
+#: Operators cheap enough to be recomputed for every element of a broadcast.
 CHEAP = frozenset(
     ("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "and", "or", "not", "xor")
-    + ("eq", "ne", "lt", "le", "gt", "ge", "where", "cast")
+    + ("eq", "ne", "lt", "le", "gt", "ge", "where", "cast", "place")
 )
-#: A kernel computes a value at so many places of its result at most for one element; more are read from
-#: memory.
+#: Most accesses at which a kernel recomputes a value for one element of its result; beyond that it is read
+#: from memory.
 MAX_PLACES = 4
-#: Nodes of one kernel, views and sources apart.
+#: Most nodes of one kernel, not counting views and sources.
 MAX_NODES = 256
-#: A group of fewer nodes has no more buffers and dims than a kernel may have.
+#: A group of fewer nodes cannot exceed a kernel's limits on buffers and dims.
 SMALL_GROUP = 12
 
 
 def fuse(graph: Graph) -> None:
     """Move the nodes of every kernel into the region of a `fused` node. Standalone operators, constants and
-    reshapes of memory stay where they are."""
+    reshapes of memory stay outside."""
     fits = partial(fits_in_kernel, accurate=graph.accurate)
     fusions = [grouped(block, fits) for block in graph.blocks()]
     nodes = [_fused_nodes(graph, fusion) for fusion in fusions]
@@ -56,7 +56,7 @@ def fuse(graph: Graph) -> None:
 
 
 def fits_in_kernel(group: Group, accurate: bool) -> bool:
-    """Return True where a kernel may have as many buffers and dims as `group` needs."""
+    """Return True if the buffers and dims of `group` are within a kernel's limits."""
     if len(group.places) < SMALL_GROUP:
         return True
     spec, dims = bound(collapsed(spec_of(group, accurate)[0]))
@@ -64,8 +64,8 @@ def fits_in_kernel(group: Group, accurate: bool) -> bool:
 
 
 class Demand(NamedTuple):
-    """One use of a value by a kernel: at `access`; `memory`: it is read from memory there (through views at
-    most)."""
+    """One use of a value by a kernel, at `access`; `memory`: it is read from memory, at most through
+    views."""
 
     group: Group
     access: Access | None  # None: as a whole
@@ -77,7 +77,7 @@ class Fusion:
     node."""
 
     def __init__(self, block: Block, apart: Set[Node] = frozenset()) -> None:
-        """`apart`: nodes whose values exist in memory in any case."""
+        """`apart`: nodes whose values must exist in memory."""
         self.block, self._apart = block, apart
         self.groups: dict[Value, Group] = {}
         self.members: dict[Node, list[Group]] = {}
@@ -89,7 +89,7 @@ class Fusion:
                 self._place(node)
 
     def _place(self, node: Node) -> None:
-        """Put `node` into the groups of its consumers, or make it a root, or drop it when it has no
+        """Put `node` into the groups of its consumers, or make it a root, or drop it if it has no
         consumer."""
         demands = list(self._demands(node.result))
         kind = OPS[node.op].kind
@@ -99,9 +99,10 @@ class Fusion:
         if in_memory and kind == "view" and self._read_around(node):
             demands = list(self._demands(node.result))
         one_group = len({demand.group for demand in demands}) == 1
-        joins = bool(demands) and not in_memory and (one_group or kind in ("view", "source"))
+        is_free = kind in ("view", "source") or node.op == "divisor"
+        joins = bool(demands) and not in_memory and (one_group or is_free)
         if kind not in ("view", "source") and len({demand.access for demand in demands}) > MAX_PLACES:
-            joins = False  # windows that overlap: computed once, not for each of their taps
+            joins = False  # overlapping windows: computed once, not for each of their taps
         places = {demand.access for demand in demands if demand.group.cuts}
         if len(places) > 1 and kind in ("pointwise", "gather") and node.op not in CHEAP:
             joins = False  # computed once, not in several pieces
@@ -111,7 +112,7 @@ class Fusion:
             joins = False  # the other product's kernel would read its sums, which are wider
         is_full = kind not in ("view", "source") and any(len(d.group.places) >= MAX_NODES for d in demands)
         if is_full or node in self._apart:
-            joins = False  # what a compiler takes for a body grows faster than the body
+            joins = False  # compilation time grows faster than the body
         if joins and all(can_join(node, group, places) for group, places in _by_group(demands).items()):
             for demand in demands:
                 self._join(node, demand.group, cast(Access, demand.access), demand.memory)
@@ -119,8 +120,8 @@ class Fusion:
             self._make_root(node)
 
     def _read_around(self, node: Node) -> bool:
-        """Let views through which kernels read memory, and whose argument is `node`, a view that is itself
-        needed in memory, read a twin of it: they were chosen for the order that lies below both."""
+        """Let views of `node` through which kernels read memory read a copy of it if `node`, itself a view,
+        is needed in memory: they were chosen for the memory order below both."""
         views = [
             user
             for user in dict.fromkeys(node.result.users)
@@ -137,8 +138,7 @@ class Fusion:
         return bool(views)
 
     def _used_outside(self, value: Value) -> bool:
-        """Return True where something other than a kernel of this block uses the value (or an alias of
-        it)."""
+        """Return True if something other than a kernel of this block uses the value (or an alias of it)."""
         for alias in _aliases(value):
             if alias in self._yielded:
                 return True
@@ -174,17 +174,17 @@ class Fusion:
 
 
 def _is_narrowing(node: Node) -> bool:
-    """Whether a node makes bytes of f32."""
+    """Whether a node converts f32 to bytes."""
     return node.op == "cast" and node.attrs["dtype"] in ("u8", "i8") and node.arg(0).tensor.dtype == "f32"
 
 
 def _contracts(demand: Demand) -> bool:
-    """Whether a kernel has a product already."""
+    """Whether a kernel already has a product."""
     return any(OPS[node.op].kind in CONTRACTIONS for node in demand.group.places)
 
 
 def _aliases(value: Value) -> Iterator[Value]:
-    """Yield `value` and every reshape of it, of these and so on, that lies in its memory."""
+    """Yield `value` and, transitively, every reshape of it in the same memory."""
     pending = [value]
     while pending:
         alias = pending.pop()
@@ -195,7 +195,7 @@ def _aliases(value: Value) -> Iterator[Value]:
 
 
 def _yielded(block: Block) -> Iterator[Value]:
-    """Yield the results of a block and of those inside of it, which may be values of the block itself."""
+    """Yield the results of a block and of nested blocks, which may be values of the block itself."""
     yield from block.results
     for node in block.nodes:
         for region in node.regions:
@@ -203,7 +203,8 @@ def _yielded(block: Block) -> Iterator[Value]:
 
 
 def _epilogues(block: Block) -> set[Node]:
-    """Return the pointwise nodes that can end a matmul's epilogue: only they use what lies between."""
+    """Return the pointwise nodes that can end a matmul's epilogue: the values in between have no other
+    users."""
     found: set[Node] = set()
     for node in block.nodes:
         alone = [arg.node for arg in node.present if len(arg.users) == 1]
@@ -224,14 +225,14 @@ def _by_group(demands: Sequence[Demand]) -> dict[Group, list[Access]]:
 
 
 def can_join(node: Node, group: Group, places: Sequence[Access]) -> bool:
-    """Return True where `group`'s kernel can compute `node` at all of `places`."""
+    """Return True if `group`'s kernel can compute `node` at all of `places`."""
     kind = OPS[node.op].kind
     if kind == "concat":
         return can_cut(node, group, places)
     if kind in ("pointwise", "gather"):
         return all(_worth_repeating(node, group, access) for access in places)
     if kind in CONTRACTIONS and len(set(places)) > 1:
-        return False  # a kernel has each sum once, at one place of its loops
+        return False  # a kernel has each sum once, at one access
     return all(can_compute(node, group, access) for access in places)
 
 
@@ -239,15 +240,17 @@ def _worth_repeating(node: Node, group: Group, access: Access) -> bool:
     """Return True unless joining would compute an expensive node more often than it has elements."""
     if node.op in CHEAP:
         return True
-    if group.contraction is not None and group.contraction.op == "attention":
+    if node.op == "divisor" and (group.contraction is not None or group.cuts):
+        return False
+    if group.contraction is not None and group.contraction.op in MASKS:
         return False  # a mask is used once for every head
     unused = set(range(len(group.domain))) - used_loops(access)
-    unused.discard(len(group.domain) - 1)  # what the last loop does not change is computed once before it
+    unused.discard(len(group.domain) - 1)  # values independent of the last loop are computed before it
     return all(group.domain[loop] == 1 for loop in unused)
 
 
 def grouped(block: Block, fits: Callable[[Group], bool]) -> Fusion:
-    """Return the fusion of `block`; a group that does not fit into a kernel is cut in the middle."""
+    """Return the fusion of `block`; a group that exceeds a kernel's limits is cut in the middle."""
     apart: set[Node] = set()
     while True:
         fusion = Fusion(block, apart)
@@ -258,7 +261,7 @@ def grouped(block: Block, fits: Callable[[Group], bool]) -> Fusion:
 
 
 def _middle(group: Group) -> Node | None:
-    """Return the node at which a group is cut, None where it has none."""
+    """Return the node at which a group is cut, None if there is none."""
     work = [node for node in group.places if OPS[node.op].kind in ("pointwise", "gather")]
     inner = [node for node in work if node is not group.root.node]
     return inner[len(inner) // 2] if inner else None
@@ -268,7 +271,7 @@ def _middle(group: Group) -> Node | None:
 
 
 def _fused_nodes(graph: Graph, fusion: Fusion) -> dict[Value, Node]:
-    """Return for every root of a block a `fused` node, empty still, whose result all nodes use instead."""
+    """Return for every root of a block a still empty `fused` node, whose result replaces the root's."""
     made = {}
     for node in fusion.block.nodes:
         if len(node.results) == 1 and node.result in fusion.groups:
@@ -280,8 +283,7 @@ def _fused_nodes(graph: Graph, fusion: Fusion) -> dict[Value, Node]:
 
 
 def _outline(graph: Graph, fusion: Fusion, fused: Mapping[Value, Node]) -> None:
-    """Move the groups of a block into the regions of their `fused` nodes, which stand where the roots
-    were."""
+    """Move the groups of a block into the regions of their `fused` nodes, which take the roots' positions."""
     taken: set[Node] = set()
     for root, node in fused.items():
         region, own = _region(graph, fusion.groups[root], fusion.members)
@@ -292,15 +294,15 @@ def _outline(graph: Graph, fusion: Fusion, fused: Mapping[Value, Node]) -> None:
         if len(node.results) == 1 and node.result in fused:
             left.append(fused[node.result])
         elif node in fusion.members and not node.result.users:
-            node.set_args([])  # every kernel that uses it has a copy
+            node.set_args([])  # every kernel that uses it has its own copy
         elif node not in taken:
             left.append(node)
     fusion.block.nodes[:] = reversed(left)
 
 
 def _region(graph: Graph, group: Group, members: Mapping[Node, Sequence[Group]]) -> tuple[Block, set[Node]]:
-    """Return the region that computes `group`, and the nodes that it takes from the graph: those that nothing
-    else uses. Of the others it has copies."""
+    """Return the region that computes `group`, and the nodes that it removes from the graph: those without
+    other users. The others are copied."""
     region, own, copies = Block(), set(), dict[Value, Value]()
     for node in reversed(group.places):
         args = [copies.get(arg, arg) if arg is not None else None for arg in node.args]

@@ -1,8 +1,8 @@
-"""Groups: the nodes that one kernel computes, its loops, and where each node is computed in them.
+"""Groups: the nodes that one kernel computes, its loops, and the accesses at which each node is computed.
 
 A `fused` node holds the nodes of a kernel in its region, from what is read from memory to the *root*, the
 value that the kernel stores. `group_of` finds the kernel's loops: it adds the nodes backwards from the root,
-each at the places at which those behind it need it.
+each at the accesses that its users need.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from ..ir.errors import VerifyError
 from ..ir.graph import Block, Node, Value
 from ..ops import OPS
 from .access import Access, arg_access, is_loop, loops, part_sizes, shape_of, through_view
-from .operands import CONTRACTIONS, is_readable_in_place, operand_access
+from .operands import CONTRACTIONS, MASKS, is_readable_in_place, operand_access, result_loops
 
 Cuts = dict[int, tuple[DimExpr, ...]]
+#: Operands of contractions that kernels read as a whole from memory.
+WHOLE = {("conv", 0), ("segment_attention", 3)}
 
 
 @dataclass(eq=False)
 class Group:
-    """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: where the root is stored.
+    """The nodes that one kernel computes. `domain`: sizes of its loops; `access`: that of the root's store.
 
     `row`: reductions run over the last loop. `contraction`: the matmul, conv or attention node inside, if
     any; then the loops are those of its family. `places`: for each member the accesses at which it is
     computed, the last member first. `from_memory`: views through which fusion found that an operand is read.
-    `prologue`: the members that compute a matmul's operand a on the way in. `cuts`: the loops along concats'
-    axes, with the sizes of the parts (`compiler.lower.pieces`).
+    `prologue`: the members that compute a matmul's operand a as it is loaded. `cuts`: the loops along
+    concats' axes, with the sizes of the parts (`compiler.lower.pieces`).
     """
 
     root: Value
@@ -41,6 +43,12 @@ class Group:
     from_memory: set[Node] = field(default_factory=set)
     prologue: frozenset[Node] = frozenset()
     cuts: Cuts = field(default_factory=dict)
+
+    @property
+    def divides(self) -> bool:
+        """Whether a divisor is checked. Tiles of products and pieces of concats may extend beyond the
+        data."""
+        return any(node.op == "divisor" for node in self.places)
 
     def join(self, node: Node, access: Access) -> None:
         """Compute `node` at `access`; a reduce, concat or contraction gives the group its loops."""
@@ -57,7 +65,7 @@ class Group:
 
 
 def around(root: Value) -> Group:
-    """Return the group of a root alone, which is yet to join it."""
+    """Return a new group for a root, before the root joins it."""
     shape = shape_of(root)
     access = loops(len(shape))
     if shape and shape[-1] == 1 and OPS[root.definition.op].kind not in (*CONTRACTIONS, "concat"):
@@ -66,7 +74,7 @@ def around(root: Value) -> Group:
 
 
 def group_of(fused: Node) -> Group:
-    """Return the group of a `fused` node. Raises VerifyError where one kernel cannot compute its region."""
+    """Return the group of a `fused` node. Raises VerifyError if one kernel cannot compute its region."""
     (block,) = fused.regions
     (root,) = block.results
     if root.node is None or root.node not in block.nodes:
@@ -130,9 +138,9 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
     elif kind in CONTRACTIONS:
         for position, operand in enumerate(args):
             wanted = operand_access(node, position)
-            if node.op == "conv" and position == 0:
+            if (node.op, position) in WHOLE:
                 yield operand, None, True
-            elif (node.op == "attention" and position == 3) or (position == 0 and group.prologue):
+            elif position == MASKS.get(node.op) or (position == 0 and group.prologue):
                 yield operand, wanted, False
             else:
                 readable = is_readable_in_place(operand, wanted)
@@ -140,7 +148,7 @@ def arg_demands(node: Node, access: Access, group: Group) -> Iterator[tuple[Valu
 
 
 def can_compute(node: Node, group: Group, access: Access) -> bool:
-    """Return True where the family of the group's kernel can compute `node` at `access`."""
+    """Return True if the family of the group's kernel can compute `node` at `access`."""
     kind = OPS[node.op].kind
     if kind == "reduce":
         return _can_reduce(node, group, access)
@@ -150,8 +158,7 @@ def can_compute(node: Node, group: Group, access: Access) -> bool:
 
 
 def _can_reduce(node: Node, group: Group, access: Access) -> bool:
-    """A reduce joins where its outer axes are the group's outer loops and the row loop is free or the
-    same."""
+    """A reduce joins if its outer axes are the group's outer loops and the row loop is free or the same."""
     if group.contraction is not None or group.cuts:
         return False
     *outer, length = shape_of(node.arg(0))
@@ -168,7 +175,7 @@ def _takes_last_loop(outer: Sequence[DimExpr], group: Group, access: Access) -> 
 
 
 def _runs_over(outer: Sequence[DimExpr], group: Group, access: Access) -> bool:
-    """Whether `outer` axes at `access` are all loops of the group in turn, those of size 1 apart."""
+    """Whether `outer` axes at `access` are all loops of the group in order, except those of size 1."""
     axes = [(index, size) for index, size in zip(access, outer, strict=False) if size != 1]
     left = [i for i, size in enumerate(group.domain) if size != 1]
     return len(axes) == len(left) and all(
@@ -178,9 +185,9 @@ def _runs_over(outer: Sequence[DimExpr], group: Group, access: Access) -> bool:
 
 
 def _can_contract(node: Node, group: Group, access: Access) -> bool:
-    """A contraction joins where the root is its result up to pointwise nodes and permutations that keep the
-    last axis."""
-    if group.contraction is not None or group.row or group.cuts:
+    """A contraction joins if the root is its result up to pointwise nodes and permutations that keep the last
+    axis."""
+    if group.contraction is not None or group.row or group.cuts or group.divides:
         return False
     pairs = [(index, size) for index, size in zip(access, shape_of(node.result), strict=True) if size != 1]
     if any(index.loop is None or index != Index(loop=index.loop) for index, _ in pairs):
@@ -191,15 +198,15 @@ def _can_contract(node: Node, group: Group, access: Access) -> bool:
         return False
     if not is_loop(access[-1], len(group.domain) - 1):
         return False
-    return node.op != "attention" or all(OPS[member.op].kind == "view" for member in group.places)
+    return node.op not in MASKS or all(OPS[member.op].kind == "view" for member in group.places)
 
 
 def _can_cut(node: Node, group: Group, access: Access) -> bool:
-    """A concat joins where one loop runs along its axis, which can be cut into the concat's parts."""
+    """A concat joins if one loop runs along its axis and can be cut into the concat's parts."""
     index, sizes = access[node.attrs["axis"]], part_sizes(node)
-    if group.contraction is not None or group.row or index.loop is None or index != Index(loop=index.loop):
+    if group.contraction is not None or group.row or group.divides or index.loop is None:
         return False
-    if not equal(group.domain[index.loop], sum(sizes)):
+    if not is_loop(index, index.loop) or not equal(group.domain[index.loop], sum(sizes)):
         return False
     known = group.cuts.get(index.loop, sizes)
     return len(known) == len(sizes) and all(equal(a, b) for a, b in zip(known, sizes, strict=True))
@@ -218,10 +225,7 @@ def make_row(node: Node, group: Group, access: Access) -> None:
 def make_contraction(node: Node, group: Group, access: Access) -> Access:
     """Make the contraction's loops the group's; return its own access in them."""
     group.contraction = node
-    last = len(access) - 1
-    names = {
-        axis: axis + 1 if node.op == "attention" and axis == last else axis for axis in range(len(access))
-    }
+    names = dict(enumerate(result_loops(node)))
     rename: dict[int | None, int] = {
         index.loop: names[axis] for axis, index in enumerate(access) if index.loop is not None
     }
@@ -229,7 +233,7 @@ def make_contraction(node: Node, group: Group, access: Access) -> Access:
         group.places[member] = [_renamed(place, rename) for place in places]
     group.access = _renamed(group.access, rename)
     group.domain = list(shape_of(node.result))
-    return tuple(Index(loop=names[axis]) for axis in range(len(access)))
+    return tuple(Index(loop=loop) for loop in names.values())
 
 
 def _renamed(access: Access, rename: dict[int | None, int]) -> Access:

@@ -1,9 +1,8 @@
-"""What a `kernel` node launches: its spec, or one of two of which the sizes of a call choose.
+"""The launches of a `kernel` node: its spec, or one of two chosen by the sizes of a call.
 
-The attribute `exchanged` of a matmul's node, where there is one, is (spec, dims, rows, other rows): the same
-product with the rows of another loop. It is launched where the other rows are more than the spec's own.
-A node without the attribute `dims` is not bound: its specs have dimension expressions where they will have
-sizes.
+The optional attribute `exchanged` of a matmul's node is (spec, dims, rows, other rows): the same product with
+another loop as rows. It is launched if its rows are more than the spec's own. A node without the attribute
+`dims` is not bound: its specs have dimension expressions instead of sizes.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ def launches_of(node: Node) -> list[Launch]:
 
 
 def is_bound(node: Node) -> bool:
-    """Return True where a kernel node's sizes are parameters of its spec."""
+    """Return True if a kernel node's sizes are parameters of its spec."""
     return "dims" in node.attrs
 
 
 def unbound_kernels(graph: Graph) -> Iterator[Node]:
-    """Yield the kernel nodes whose sizes are dimension expressions still."""
+    """Yield the kernel nodes whose sizes are still dimension expressions."""
     return (node for node in graph.nodes() if node.op == "kernel" and not is_bound(node))
 
 
 def launch_at(node: Node, values: Mapping[str, int]) -> Launch:
-    """Return what a kernel node launches at these values of the symbols."""
+    """Return the launch of a kernel node at these values of the symbols."""
     own, *others = launches_of(node)
     if not others:
         return own

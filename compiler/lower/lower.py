@@ -1,8 +1,8 @@
 """Lowering: every `fused` node and every standalone operator becomes a `kernel` node that holds a kernel
 spec.
 
-The specs have dimension expressions where they will have sizes. The passes after this one change them: `pack`
-(how constants lie), `collapse` (which loops there are) and `bind` (names for the sizes).
+The specs have dimension expressions instead of sizes. Later passes change them: `pack` (layouts of
+constants), `collapse` (loops) and `bind` (names of sizes).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .standalone import SPECS
 
 
 class _Kernel(NamedTuple):
-    """What a node becomes: a spec, its input buffers and a name for people."""
+    """The kernel of a node: a spec, its input buffers and a readable name."""
 
     spec: Spec
     values: list[Value]
@@ -28,7 +28,7 @@ def lower(graph: Graph) -> None:
     """Make kernels of all `fused` nodes and standalone operators; nodes that nothing reads are left for
     `dce`."""
     found = [node for node in graph.nodes() if node.op == "fused" or node.op in SPECS]
-    kernels = [_kernel(node, graph.accurate) for node in found]  # before any changes: they look at each other
+    kernels = [_kernel(node, graph.accurate) for node in found]  # before any changes: they inspect each other
     for node, kernel in zip(found, kernels, strict=True):
         for inner in node.regions[0].nodes if node.regions else ():
             inner.set_args([])

@@ -1,4 +1,4 @@
-"""What kernels read: values followed through views to the memory they lie in; operands of contractions."""
+"""Operands of kernels: values traced through views to their memory; operands of contractions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from ..ops import OPS
 from .access import Access, Shape, is_loop, is_unit_reshape, loops, shape_of, through_view
 
 CONTRACTIONS = ("matmul", "conv", "attention")
-TOGETHER = {"u8": 4, "bf16": 2}  # elements of operands that kernels read in four bytes
+MASKS = {"attention": 3, "segment_attention": 4}  # the arguments of attentions that kernels compute
+TOGETHER = {"u8": 4, "bf16": 2}  # elements of operands that kernels read together, as four bytes
 KERNEL_KINDS = ("pointwise", "view", "concat", "source", "reduce", "gather", *CONTRACTIONS)
 
 
 def is_kernel_work(node: Node) -> bool:
-    """Return True for nodes that kernels compute or read through (constants live in memory)."""
+    """Return True for nodes that kernels compute or read through (constants are in memory)."""
     return node.op != "constant" and node.op in OPS and OPS[node.op].kind in KERNEL_KINDS
 
 
@@ -28,8 +29,8 @@ def is_alias(node: Node) -> bool:
 
 
 def is_view(value: Value) -> bool:
-    """Return True where `value` is an index map of another value in the same memory order as an alias, or
-    not."""
+    """Return True if `value` is an index map of another value, whether or not it has the same memory
+    order."""
     return value.node is not None and value.node.op in OPS and OPS[value.node.op].kind == "view"
 
 
@@ -52,27 +53,41 @@ def in_memory(value: Value, access: Access) -> tuple[Value, Shape, Access]:
 
 
 def is_readable_in_place(value: Value, access: Access) -> bool:
-    """Return True where `access`, seen through views, still has its last loop alone on the last axis: unit
-    stride."""
+    """Return True if `access`, seen through views, still has unit stride: its last loop alone is on the last
+    axis."""
     last = access[-1].loop
     assert last is not None
     _, shape, seen = in_memory(value, access)
     together = TOGETHER.get(value.tensor.dtype, 1)
     if together > 1 and not (shape and isinstance(shape[-1], int) and shape[-1] % together == 0):
-        return False  # kernels read four bytes together, and rows by the same measure
+        return False  # kernels read four bytes together, also along rows
     return bool(seen) and is_loop(seen[-1], last) and all(index.loop != last for index in seen[:-1])
 
 
 def operand_access(node: Node, position: int) -> Access:
-    """Return the loops at which a contraction reads operand `position`.
+    """Return the loops of a contraction's access to operand `position`.
 
-    matmul, conv: batch.., m, n, k.  attention: batch.., i, j, head dimension (operand 3 is the mask).
+    matmul, conv: batch.., m, n, k.  attention: batch.., i, j, head dimension; of segments: segment, heads..,
+    i, j, head dimension.
     """
-    n_batch = len(shape_of(node.result)) - 2
+    n_batch = len(shape_of(node.result)) - 2 + (node.op == "segment_attention")
     batch = loops(n_batch)
     first, second, third = (Index(loop=n_batch + i) for i in range(3))
+    if node.op == "segment_attention":
+        heads = batch[1:]
+        rows = [(place, *heads, third) for place in (first, second, second)]
+        return (*rows, batch[:1], (*heads, first, second))[position]
     if node.op == "attention":
         return (*batch, *((first, third), (second, third), (second, third), (first, second))[position])
     if position == 0:
         return (*batch, first, third)
     return (third, second) if len(shape_of(node.arg(1))) == 2 else (*batch, third, second)
+
+
+def result_loops(node: Node) -> list[int]:
+    """Return the loop along each axis of a contraction's result: batch.., m, n; attention has the loop over
+    keys before the last one, and that of segments the loop over queries as its first axis."""
+    rank = len(shape_of(node.result))
+    if node.op == "segment_attention":
+        return [rank - 1, *range(1, rank - 1), rank + 1]
+    return [*range(rank - 1), rank] if node.op == "attention" else list(range(rank))

@@ -1,29 +1,27 @@
-"""How the constant right operand of a matmul or conv lies in the artifact: packed when compiling."""
+"""The layout of the constant right operand of a matmul or conv, which is packed at compile time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import sympy
 
 from ...jit.families.conv import depthwise, winograd
 from ...jit.families.conv.by_taps import has_few_pixels
-from ...jit.families.conv.conv import pack_groups, pack_groups_together
 from ...jit.families.conv.pixels import AXES
 from ...jit.families.conv.spec import Conv, Window
-from ...jit.families.conv.winograd_points import LAYOUT, TAPS
 from ...jit.families.matmul import digits
-from ...jit.families.matmul.grouped import pack_grouped
-from ...jit.families.matmul.matmul import as_panels
-from ...jit.families.matmul.problem import (
+from ...jit.families.matmul.layouts import (
     DIGITS_LAYOUT,
-    GROUPED_LAYOUTS,
-    PAIRS_LAYOUT,
-    QUADS_LAYOUT,
-    TOGETHER,
+    LAYOUTS,
+    PANELS,
+    ROWS,
+    TAPS,
+    WINOGRAD,
+    as_panels,
+    pack_columns,
 )
 from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul, ProductSpec
@@ -38,15 +36,15 @@ from .weights import held
 
 Product = ProductSpec[sympy.Expr]
 
-WIDE = 8  # channels of a group whose bytes are multiplied faster as bytes, half of a vector of sums unused
+WIDE = 8  # channels of a group for which byte products are faster, with half of a vector of sums unused
 
 
 def pack(graph: Graph) -> None:
-    """Pack the constant right operands of matmuls and convs as their kernels read them, each matrix once."""
+    """Pack the constant right operands of matmuls and convs in their kernels' layouts, each matrix once."""
     packing = _Packing(graph)
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, ProductSpec) and spec.product.b_layout == "rows":
+        if isinstance(spec, ProductSpec) and spec.product.b_layout == ROWS:
             packing.pack(node, spec)
         elif isinstance(spec, ProductSpec) and spec.product.b_layout == SCALED:
             packing.pack_scaled(node, spec)
@@ -62,22 +60,20 @@ class _Packing:
         self._builder = Builder(graph, Block())
 
     def pack(self, node: Node, spec: Product) -> None:
-        """Let a kernel read its right operand packed, where that is a constant that can be."""
+        """Let a kernel read its right operand packed, if it is a suitable constant."""
         place = sum(not buffer.is_output for buffer in spec.buffers[: spec.product.b])
         weight = node.arg(place)
         layout = b_layout(spec, weight, self._graph.accurate)
-        if layout == "rows":
+        if layout == ROWS:
             return
-        if layout == "panels" and self._is_rounded(weight) and self._is_in_digits(spec, 1):
+        if layout == PANELS and self._is_rounded(weight) and self._is_in_digits(spec, 1):
             layout = DIGITS_LAYOUT
         panels = self._packed(weight, spec, layout)
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
         b = Buffer(panels.tensor.dtype, shape_of(panels))
         buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 :]
-        has_own_order = layout in TOGETHER or layout == DIGITS_LAYOUT  # or is exact
-        chain = 0 if has_own_order else spec.product.chain
-        packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=chain)
-        node.attrs["spec"] = packed
+        chain = spec.product.chain if LAYOUTS[layout].has_chain else 0
+        node.attrs["spec"] = self._packed_spec(replace(spec, buffers=buffers), layout, chain)
 
     def pack_scaled(self, node: Node, spec: Product) -> None:
         """Let a kernel read integers and the scales of their groups, its last buffer, as one constant."""
@@ -91,24 +87,28 @@ class _Packing:
             layout = DIGITS_LAYOUT
         if (weight, layout, scales) not in self._made:
             name = f"{weight.definition.attrs['name']}.panels"
-            made = pack_grouped(integers, factors, *GROUPED_LAYOUTS[layout])
+            made = LAYOUTS[layout].pack(integers, factors)
             self._made[weight, layout, scales] = self._builder.constant(made, "u8", name)
         panels = self._made[weight, layout, scales]
         node.set_args([*node.args[:place], panels, *node.args[place + 1 : -1]])
         b = Buffer("u8", shape_of(panels))
         buffers = *spec.buffers[: spec.product.b], b, *spec.buffers[spec.product.b + 1 : -1]
-        packed = replace(spec, buffers=buffers).with_product(b_layout=layout, b_index=(), chain=0)
-        node.attrs["spec"] = packed
+        node.attrs["spec"] = self._packed_spec(replace(spec, buffers=buffers), layout, 0)
+
+    def _packed_spec(self, spec: Product, layout: str, chain: int) -> Product:
+        bf16x6 = self._graph.rounding.precision == "bf16x6" and LAYOUTS[layout].in_parts
+        spec = spec.with_product(b_layout=layout, b_index=(), chain=chain)
+        return replace(spec, bf16x6=bf16x6)
 
     def _is_rounded(self, weight: Value) -> bool:
-        """Whether a weight holds integers of a byte because it was rounded to them; by others products are
-        those of f32."""
+        """Whether a weight holds byte integers because it was rounded; products by other weights are those of
+        f32."""
         known = self._graph.rounding.weights.get(str(weight.definition.attrs["name"]))
         return known is not None and known.format == "int8" and weight.tensor.dtype == "f32"
 
     def _is_in_digits(self, spec: Product, groups: int) -> bool:
-        """Whether a matmul's rows of f32 are multiplied in digits, by a weight whose columns have scales for
-        so many groups of steps."""
+        """Whether a matmul's f32 rows are multiplied as fixed-point limbs, by a weight whose columns have
+        scales for this many groups of steps."""
         k, n = spec.product.k, spec.product.n
         is_plain = isinstance(spec, Matmul) and not spec.skips_zeros
         if not is_plain or not isinstance(k, int) or not isinstance(n, int):
@@ -117,10 +117,10 @@ class _Packing:
         return digits.pays(k, n, group, self._graph.rounding.targets)
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
-        """Return the matrix `weight` in a layout, a conv's groups of columns by themselves. A matmul's is
-        held in the narrowest dtype that has its values, or the one asked for."""
+        """Return the matrix `weight` in a layout, with a conv's groups of columns packed separately. A
+        matmul's weight is held in the narrowest dtype that represents its values, or the requested one."""
         groups = spec.window.groups if isinstance(spec, Conv) else 1
-        key = weight, spec.family if layout == "panels" else layout, groups
+        key = weight, spec.family if layout == PANELS else layout, groups
         if key not in self._made:
             attrs, dtype, rounding = weight.definition.attrs, weight.tensor.dtype, self._graph.rounding
             array = attrs["array"]
@@ -128,12 +128,12 @@ class _Packing:
                 dtype = "u8"
             elif dtype == "f32" and not isinstance(spec, Conv) and str(attrs["name"]) not in rounding.in_f32:
                 array, dtype = held(array, rounding.dtype)
-            panels = _PACK[layout](array, groups)
+            panels = _pack(array, layout, groups)
             self._made[key] = self._builder.constant(panels, dtype, f"{attrs['name']}.panels")
         return self._made[key]
 
     def insert(self) -> None:
-        """Put the packed constants behind those that they are made of."""
+        """Insert the packed constants after their sources."""
         made: dict[Node | None, list[Node]] = {}
         for (weight, _, _), value in self._made.items():
             made.setdefault(weight.node, []).append(value.definition)
@@ -142,16 +142,17 @@ class _Packing:
 
 
 def b_layout(spec: Product, weight: Value, accurate: bool) -> str:
-    """Return how a product's kernel reads its right operand `weight`; `accurate`: see `Graph`."""
+    """Return the layout in which a product's kernel reads its right operand `weight`; `accurate`: see
+    `Graph`."""
     if weight.tensor.dtype in _LAYOUTS:
         return _LAYOUTS[weight.tensor.dtype]
     if not is_constant_matrix(weight):
-        return "rows"
+        return ROWS
     if not isinstance(spec, Conv):
-        return "panels"
+        return PANELS
     if has_depthwise_kernel(spec.window, spec.planes, _channels(spec), spec.product.n):
-        return "rows"
-    return "panels" if accurate else _conv_layout(spec, weight)
+        return ROWS
+    return PANELS if accurate else _conv_layout(spec, weight)
 
 
 def _channels(spec: Conv[sympy.Expr]) -> DimExpr:
@@ -159,21 +160,21 @@ def _channels(spec: Conv[sympy.Expr]) -> DimExpr:
 
 
 def _conv_layout(spec: Conv[sympy.Expr], weight: Value) -> str:
-    """Return a conv's layout: by Winograd where its window and channels are fit for it; as its taps in small
-    images of other strides and dilations."""
+    """Return a conv's layout: Winograd's if its window and channels suit it; by taps in small images with
+    other strides and dilations."""
     window, channels = spec.window, _channels(spec)
     is_one = window.kernel == (TAPS, TAPS) and {*window.expansion, window.groups} == {1}
     is_fit = is_one and not spec.planes and (winograd.is_plain(window) or has_few_pixels(window))
     array = weight.definition.attrs["array"]
     if not (is_fit and isinstance(channels, int) and np.isfinite(array).all()):
-        return "panels"
+        return PANELS
     return winograd_layout(channels)
 
 
 def winograd_layout(channels: int) -> str:
-    """Return the layout of the weights of 3 x 3 taps. Sizes of the image do not decide: every tier has the
-    same bits."""
-    return "panels" if channels % LANES or not channels else LAYOUT
+    """Return the layout of the weights of 3 x 3 taps. It must not depend on image sizes, because every tier
+    has the same bits."""
+    return PANELS if channels % LANES or not channels else WINOGRAD
 
 
 def has_depthwise_kernel(
@@ -189,8 +190,8 @@ def has_depthwise_kernel(
 def takes_bytes_in_f32(
     window: Window[sympy.Expr], planes: bool, channels: DimExpr, columns: DimExpr, targets: Sequence[str]
 ) -> bool:
-    """Return True for a conv of bytes that has that kernel, which multiplies them in f32, and for which no
-    other is faster: groups of WIDE channels are multiplied as bytes where the targets do that faster."""
+    """Return True for a conv of bytes that has that kernel, which multiplies them in f32, if no other kernel
+    is faster: groups of WIDE channels are multiplied as bytes on targets that do so faster."""
     if not has_depthwise_kernel(window, planes, channels, columns):
         return False
     assert isinstance(channels, int)
@@ -198,7 +199,8 @@ def takes_bytes_in_f32(
 
 
 def is_constant_matrix(value: Value) -> bool:
-    """Return True where a matmul's right operand is a constant [K, N] in f32: it is packed when compiling."""
+    """Return True if a matmul's right operand is a constant [K, N] in f32, which is packed at compile
+    time."""
     return (
         value.node is not None
         and value.node.op == "constant"
@@ -207,18 +209,15 @@ def is_constant_matrix(value: Value) -> bool:
     )
 
 
-def _in_panels(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Return `pack_groups` of a weight, in the weight's own memory where that will do: it is copied once,
-    into the artifact."""
-    is_whole = groups == 1 and weight.shape[1] % PANEL == 0
-    return as_panels(weight) if is_whole else pack_groups(weight, groups)
+def _pack(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:
+    """Return a weight in a layout, in place if possible, so that only the artifact copies it."""
+    k, n = weight.shape
+    if layout == PANELS and groups == 1 and n % PANEL == 0:
+        return as_panels(weight)
+    if layout == DIGITS_LAYOUT:
+        return LAYOUTS[layout].pack(weight.astype(np.int8), digits.ones(k, n))
+    return pack_columns(layout, weight, groups)
 
 
-_LAYOUTS = {"i8": QUADS_LAYOUT, "bf16": PAIRS_LAYOUT}  # by the dtype of a weight whose product has its own
-#: How weights are packed, each group of columns by itself, by layout.
-_PACK: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "panels": _in_panels,
-    **{layout: partial(pack_groups_together, layout=layout) for layout in (QUADS_LAYOUT, PAIRS_LAYOUT)},
-    LAYOUT: lambda weight, groups: winograd.pack(weight),
-    DIGITS_LAYOUT: lambda weight, groups: digits.pack(weight),
-}
+#: By the dtype of a weight whose product has separate arithmetic.
+_LAYOUTS = {row.dtypes[0]: row.name for row in LAYOUTS.values() if row.has_dots}

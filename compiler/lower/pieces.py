@@ -1,7 +1,7 @@
 """Concats inside kernels: a loop along the axis of a concat is cut, and the kernel has a piece for each box.
 
-A group's `cuts` give for a loop the sizes of its parts. In a box, which names a part of every loop that is
-cut where the box lies, each concat is one of its arguments.
+A group's `cuts` hold for a loop the sizes of its parts. A box selects a part of each loop that is cut in it;
+inside it, each concat is one of its arguments.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .group import Group, arg_demands, can_compute
 
 Box = dict[int, int]  # loop -> number of its part
 
-#: Limits of one kernel: what it takes to compile it, and the sizes that a kernel can be given.
+#: Limits of one kernel: its compilation time, and the number of sizes that a kernel can have.
 MAX_PIECES, MAX_SYMBOLIC = 32, 10
-MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down what is computed in it
+MIN_WIDTH = 16  # a part of the last loop narrower than a vector slows down its computation
 
 
 def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
@@ -31,8 +31,8 @@ def inside(access: Access, starts: Mapping[int, DimExpr]) -> Access:
 
 
 def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
-    """Return True where a concat can join: at each of `places` one loop runs along its axis and can be cut
-    into its parts, all of which are not too many pieces."""
+    """Return True if a concat can join: at each of `places` one loop runs along its axis and can be cut into
+    its parts, without too many pieces."""
     if not all(can_compute(node, group, access) and _is_wide(node, group, access) for access in places):
         return False
     loops = {access[node.attrs["axis"]].along for access in places}
@@ -45,8 +45,8 @@ def can_cut(node: Node, group: Group, places: Sequence[Access]) -> bool:
 
 
 def _is_wide(node: Node, group: Group, access: Access) -> bool:
-    """Return True unless a concat cuts the loop of vectors into narrow parts, in which something is
-    computed, or lies across it where it is narrow: a copy of what is concatenated is faster then."""
+    """Return True unless a concat cuts the vector loop into narrow parts that compute something, or crosses
+    it where it is narrow: copying the parts is faster then."""
     loop, width = access[node.attrs["axis"]].loop, group.domain[-1] if group.domain else 0
     is_narrow = isinstance(width, int) and 1 < width < MIN_WIDTH
     if is_narrow and access[-1].loop != len(group.domain) - 1:
@@ -72,7 +72,7 @@ def boxes(group: Group) -> list[Box]:
 
 
 def _uncut(group: Group, box: Box) -> int | None:
-    """Return a loop that must be cut for what `box` computes, if any."""
+    """Return a loop that must be cut for the computation in `box`, if any."""
     pending, seen = [(group.root, group.access)], set()
     while pending:
         value, access = pending.pop()

@@ -1,9 +1,9 @@
-"""Which nodes a matmul computes on the way in, as its operand a, without a pass over memory.
+"""Prologues: nodes that a matmul computes while it loads its operand a, without a pass over memory.
 
-The operand is computed once for every block of rows in every share of the tiles: only a few cheap pointwise
-nodes that nothing else uses, on values that are in memory anyway and are read along k one element after the
-other or not at all. What another kernel computes for this matmul alone stays with that kernel, which has it
-for nothing in its epilogue or the last stage of its rows.
+The operand is computed once for every block of rows in every share of the tiles. So it may consist only of a
+few cheap pointwise nodes without other users, on values that are in memory anyway and are read along k with
+unit stride or not at all. A value that another kernel computes for this matmul alone stays with that kernel,
+where it is free in the epilogue or the last stage of its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .fuse import CHEAP, fits_in_kernel
 from .group import group_of
 from .operands import is_view, operand_access
 
-#: A longer chain costs more each time than one pass over memory.
+#: A longer chain costs more than one pass over memory.
 MAX_NODES = 12
 
 
@@ -53,7 +53,7 @@ def _producer(matmul: Node, block: Block, yielded: set[Value]) -> Node | None:
 
 
 def _is_cheap(matmul: Node, producer: Node, yielded: set[Value]) -> bool:
-    """Return True where the matmul had better compute its operand than read it from memory."""
+    """Return True if the matmul should compute its operand rather than read it from memory."""
     if matmul.arg(0).tensor.dtype not in ("f32", "bf16"):
         return False
     (region,) = producer.regions
@@ -70,7 +70,7 @@ def _is_cheap(matmul: Node, producer: Node, yielded: set[Value]) -> bool:
 
 
 def _move(block: Block, producer: Node, node: Node, accurate: bool) -> None:
-    """Put the region of `producer` in front of that of `node`, where one kernel can do it all."""
+    """Put the region of `producer` in front of that of `node`, if one kernel can compute both."""
     (first,), (second,) = producer.regions, node.regions
     result, (root,) = producer.result, first.results
     replace_uses(result, root)
@@ -84,10 +84,10 @@ def _move(block: Block, producer: Node, node: Node, accurate: bool) -> None:
 
 @dataclass
 class _Chain:
-    """What an operand is computed of, through the region of `producer`.
+    """The computation of an operand, through the region of `producer`.
 
     `nodes`: the cheap pointwise ones. `computed`: the values of other kernels that they read. `is_streamed`:
-    all that they read, they read with unit stride or none along loop `k`.
+    all reads have unit stride or none along loop `k`.
     """
 
     k: int
@@ -98,7 +98,7 @@ class _Chain:
     is_streamed: bool = True
 
     def follow(self, value: Value, access: Access) -> None:
-        """Add what makes `value` at `access`, up to one node too many."""
+        """Add the computation of `value` at `access`; stop one node beyond the limit."""
         if (value, access) in self.seen or len(self.nodes) > MAX_NODES:
             return
         self.seen.add((value, access))

@@ -1,7 +1,7 @@
 """Kernel specs of groups. Their sizes and offsets are dimension expressions; `compiler.lower.bind` names
 them.
 
-The right operand of a product is read as it lies in memory here; `compiler.lower.packing` packs constants.
+The right operand of a product is not packed here; `compiler.lower.packing` packs constants.
 """
 
 from __future__ import annotations
@@ -12,22 +12,29 @@ from typing import Any
 import numpy as np
 import sympy
 
-from ...jit.families.attention.spec import Attention, Extents, Layout, Softmax
+from ...jit.families.attention.spec import Attention, Extents, Layout, Segments, Softmax
 from ...jit.families.concat.spec import Concat, Piece
 from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.matmul.spec import Matmul, MatrixProduct
 from ...jit.families.matmul.sums import ACCURATE_CHAIN, CHAIN
+from ...jit.loops.bodies import find_depends
 from ...jit.spec import Body, Buffer, Index, Instr, KernelSpec, Nest
-from ..ir.dims import DimExpr, simplify
+from ..ir.dims import DimExpr, product, simplify
 from ..ir.graph import Node, Value
 from ..ops import OPS
 from .access import Access, Shape, arg_access, shape_of, start_of, through_view
 from .group import Group
-from .operands import base_of, in_memory, operand_access
+from .operands import MASKS, base_of, in_memory, operand_access
 from .pieces import Box, boxes, inside
 
 Spec = KernelSpec[sympy.Expr]
-SCALED = "scaled"  # the layout of a weight of integers, rows as yet, whose scales are the spec's last buffer
+INDEX_ARGUMENTS = {
+    "gather": 1,
+    "place": 1,
+    "scatter": 1,
+}  # of operators whose indices may be out of range
+WITHOUT_SEGMENTS = Segments[sympy.Expr]()
+SCALED = "scaled"  # the layout of an unpacked integer weight whose scales are the spec's last buffer
 
 
 def spec_of(group: Group, accurate: bool) -> tuple[Spec, list[Value]]:
@@ -36,10 +43,33 @@ def spec_of(group: Group, accurate: bool) -> tuple[Spec, list[Value]]:
 
 
 def label(group: Group) -> str:
-    """Return a short name for people, such as "matmul add mul erf mul"."""
+    """Return a short readable name, such as "matmul add mul erf mul", or "gather add by ids" if an input of
+    the program is an index."""
     ops = [node.op for node in reversed(group.places) if OPS[node.op].kind not in ("view", "source")]
     ops = ops or [group.root.definition.op]
-    return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "")
+    names = dict.fromkeys(name for node in reversed(group.places) for name in index_inputs(node))
+    return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "") + (f" by {', '.join(names)}" if names else "")
+
+
+def index_inputs(node: Node) -> list[str]:
+    """Return the names of the program's inputs from whose elements a node's index is computed elementwise."""
+    position = INDEX_ARGUMENTS.get(node.op)
+    pending = [] if position is None else [node.arg(position)]
+    seen: set[Value] = set()
+    found: list[str] = []
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.node is None:
+            found.append(value.name)
+        elif value.node.op == "fused":
+            pending += value.node.regions[0].results
+        elif value.node.op in OPS:
+            last = {"view": None, "pointwise": None, "gather": 1}.get(OPS[value.node.op].kind, 0)
+            pending += reversed(value.node.present[:last])
+    return found
 
 
 class _SpecBuilder:
@@ -62,6 +92,7 @@ class _SpecBuilder:
             "matmul": self._matmul,
             "conv": self._conv,
             "attention": self._attention,
+            "segment_attention": self._segment_attention,
         }
         return (make[contraction.op](contraction) if contraction else self._nest()), self.values
 
@@ -103,21 +134,21 @@ class _SpecBuilder:
         return Conv(0, tuple(self.buffers), product, window_of(node), node.attrs["planes"])
 
     def _product(self, node: Node, k: DimExpr, **lhs: Any) -> MatrixProduct[sympy.Expr]:
-        """Return the product of a matmul or conv; `lhs`: its fields that say what A is."""
+        """Return the product of a matmul or conv; `lhs`: its fields that describe A."""
         *batch, m, n = shape_of(node.result)
         b, b_index = self._rhs(node)
         self._store(self.value(self.group.root, self.group.access))
         sizes: dict[str, Any] = {"batch": tuple(batch), "m": m, "n": n, "k": k}
         scales = node.args[2] if node.op == "matmul" and len(node.args) > 2 else None
         if scales is not None:
-            self._new_buffer(scales, shape_of(scales))  # the last one: `pack` takes it away
+            self._new_buffer(scales, shape_of(scales))  # the last one: `pack` removes it
         layout = "rows" if scales is None else SCALED
         return MatrixProduct(
             **sizes, b=b, b_index=b_index, b_layout=layout, epilogue=tuple(self.instrs), **lhs
         )
 
     def _rhs(self, node: Node) -> tuple[int, Access]:
-        """Return (b, b_index); a constant has a buffer of its own, as `pack` may change how it lies there."""
+        """Return (b, b_index); a constant has a separate buffer, because `pack` may change its layout."""
         weight = node.arg(1)
         if weight.node is None or weight.node.op != "constant":
             return self._operand(node, 1)
@@ -136,21 +167,35 @@ class _SpecBuilder:
     def _attention(self, node: Node) -> Attention[sympy.Expr]:
         *batch, q_len, v_dim = shape_of(node.result)
         k_len, head_dim = shape_of(node.arg(1))[-2:]
+        return self._attended(node, Extents(tuple(batch), q_len, k_len, head_dim, v_dim))
+
+    def _segment_attention(self, node: Node) -> Attention[sympy.Expr]:
+        tokens, *heads, v_dim = shape_of(node.result)
+        offsets, longest = node.arg(3), node.attrs["longest"]
+        segments = simplify(sympy.Max(shape_of(offsets)[0] - 1, 1))  # 1 if there is none: to clear the result
+        extents = Extents((segments, *heads), longest, longest, shape_of(node.arg(0))[-1], v_dim)
+        place = self._buffer(base_of(offsets), shape_of(offsets))
+        return self._attended(node, extents, Segments(place, tokens))
+
+    def _attended(
+        self, node: Node, extents: Extents[sympy.Expr], segments: Segments[sympy.Expr] = WITHOUT_SEGMENTS
+    ) -> Attention[sympy.Expr]:
         (q, q_index), (k, k_index), (v, v_index) = (self._operand(node, i) for i in range(3))
         self._mask(node)
         out = self._output()
         layout = Layout(q, k, v, out, q_index, k_index, v_index, self.group.access)
-        extents = Extents(tuple(batch), q_len, k_len, head_dim, v_dim)
-        softmax = Softmax(node.attrs["scale"], safe_softmax=True, body=tuple(self.instrs))
-        return Attention(0, tuple(self.buffers), extents, layout, softmax)
+        is_safe = node.attrs.get("safe", True)  # attention within segments always is
+        softmax = Softmax(node.attrs["scale"], is_safe, body=tuple(self.instrs))
+        return Attention(0, tuple(self.buffers), extents, layout, softmax, segments)
 
     def _mask(self, node: Node) -> None:
-        """Emit the body that masks a score, when there is a mask."""
-        if len(node.args) < 4 or node.args[3] is None:
+        """Emit the body that masks a score, if there is a mask."""
+        position = MASKS[node.op]
+        mask = node.args[position] if position < len(node.args) else None
+        if mask is None:
             return
-        mask = node.args[3]
         score = self._emit("acc", "f32")
-        value = self.value(mask, operand_access(node, 3))
+        value = self.value(mask, operand_access(node, position))
         if mask.tensor.dtype == "bool":
             lowest = self._emit("const", "f32", value="-inf")
             self._emit("select", "f32", (value, score, lowest))
@@ -178,7 +223,7 @@ class _SpecBuilder:
         return self._ids[value, access]
 
     def _needs(self, value: Value, access: Access) -> list[tuple[Value, Access]]:
-        """Return what must be computed before `value` at `access`; nothing for what is known or loaded."""
+        """Return the values to compute before `value` at `access`; none if it is known or loaded."""
         node = value.node
         if node is None or node not in self.group.places or (value, access) in self._ids:
             return []
@@ -200,15 +245,17 @@ class _SpecBuilder:
         return []
 
     def _compute(self, value: Value, access: Access, ids: tuple[int, ...]) -> int:
-        """Emit what computes or loads `value` at `access` of what it needs; return its id."""
+        """Emit the computation or load of `value` at `access` from its operands; return its id."""
         if (value, access) in self._ids:
             return self._ids[value, access]
         node, dtype = value.node, _dtype(value)
         if node is None or node not in self.group.places:
             return self._load(value, access)
         match OPS[node.op].kind:
+            case "pointwise" if node.op == "divisor":
+                return self._emit("divisor", dtype, ids, size=self._repeats(ids[0]))
             case "pointwise":
-                return self._emit(OPS[node.op].scalar, dtype, ids)
+                return self._emit(OPS[node.op].scalar, dtype, ids, size=node.attrs.get("size"))
             case "view" | "concat":
                 return ids[0] if ids else self._load(value, access)
             case "reduce":
@@ -222,6 +269,15 @@ class _SpecBuilder:
             case "matmul" | "conv" | "attention":
                 return self._emit("acc", dtype)
         raise AssertionError(f"{node.op} cannot be computed in a kernel")
+
+    def _repeats(self, instr: int) -> DimExpr | None:
+        """Return how often loops on which an instruction does not depend repeat it; None: unknown, at least
+        once."""
+        n_loops = len(self.group.domain)
+        row_loop = n_loops - 1 if self.group.row else None
+        own = find_depends(tuple(self.instrs), row_loop)[instr]
+        count = product(self.group.domain[loop] for loop in set(range(n_loops)) - own)
+        return None if isinstance(count, int) and count > 0 else count
 
     def _gather(self, node: Node, index: int, access: Access) -> int:
         table, places = node.present
@@ -260,7 +316,7 @@ class _SpecBuilder:
         return position
 
     def _constant(self, value: Any, dtype: str) -> int:
-        """A number, or a dimension expression, in every element."""
+        """A number or a dimension expression, the same in every element."""
         if isinstance(value, sympy.Expr):
             size = self._emit("dim", "i64", size=value)
             return size if dtype == "i64" else self._emit("cast", dtype, (size,))
@@ -307,7 +363,7 @@ class _SpecBuilder:
 
 
 def _unrounded(x: Value) -> Value:
-    """Return what is rounded to bf16 at last, which kernels do as they store rows; else `x`."""
+    """Return the value before a final rounding to bf16, which kernels do when they store rows; else `x`."""
     if x.node is None or x.node.op != "cast" or x.tensor.dtype != "bf16":
         return x
     before = x.node.arg(0)
@@ -315,7 +371,7 @@ def _unrounded(x: Value) -> Value:
 
 
 def window_of(node: Node) -> Window[sympy.Expr]:
-    """Return the window of a conv; taps that go backwards start at the last one."""
+    """Return the window of a conv; reversed taps start at the last one."""
     attrs = node.attrs
     low = tuple(
         low + min(dilation, 0) * (kernel - 1)

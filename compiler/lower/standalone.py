@@ -1,7 +1,7 @@
-"""Specs of the operators that are a kernel each (kind "standalone"): their arguments lie in memory.
+"""Specs of operators with their own kernels (kind "standalone"): their arguments are in memory.
 
-`SPECS[op](node)` is the spec of a node, with dimension expressions where it will have sizes; its input
-buffers are the node's arguments in order (absent ones left out), then come the results.
+`SPECS[op](node)` is the spec of a node, with dimension expressions instead of sizes; its buffers are the
+node's present arguments in order, then the results.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import sympy
 
+from ...jit.families.fft.spec import TABLES, Fft
 from ...jit.families.nms.spec import Nms
 from ...jit.families.nonzero.spec import Nonzero
+from ...jit.families.paged_attention.spec import PagedAttention
 from ...jit.families.roi_align.spec import RoiAlign
 from ...jit.families.scan.spec import Scan
 from ...jit.families.scatter.spec import Scatter
@@ -35,6 +37,11 @@ def _buffer(value: Value, is_output: bool = False) -> Buffer[sympy.Expr]:
 def _scan(node: Node) -> Scan[sympy.Expr]:
     rows, length, columns = shape_of(node.arg(0))
     return Scan(0, buffers_of(node), rows, length, columns, node.attrs["function"])
+
+
+def _fft(node: Node) -> Fft[sympy.Expr]:
+    outer, length, columns = shape_of(node.arg(TABLES))
+    return Fft(0, buffers_of(node), outer, length, columns, node.attrs["kept"])
 
 
 def _scatter(node: Node) -> Scatter[sympy.Expr]:
@@ -66,12 +73,19 @@ def _roi_align(node: Node) -> RoiAlign[sympy.Expr]:
     return RoiAlign(0, buffers_of(node), attrs["scale"], attrs["samples"], attrs["aligned"])
 
 
+def _paged_attention(node: Node) -> PagedAttention[sympy.Expr]:
+    attrs = node.attrs
+    return PagedAttention(0, buffers_of(node), attrs["scale"], attrs["window"], attrs["soft_cap"])
+
+
 SPECS: dict[str, Callable[[Node], KernelSpec[sympy.Expr]]] = {
     "scatter": _scatter,
     "scan": _scan,
+    "fft": _fft,
     "sort": _sort,
     "nonzero": _nonzero,
     "search": _search,
     "nms": _nms,
     "roi_align": _roi_align,
+    "paged_attention": _paged_attention,
 }

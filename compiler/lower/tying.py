@@ -1,8 +1,8 @@
 """Tied tables: the rows of an embedding that are the columns of a product's weight, as language models have.
 
-Where the panels of a product hold a table that kernels gather rows of, the kernels read the rows out of the
-panels, and the table is not stored. An element of a row then lies in a cache line of its own: a row of 768
-takes 16 times the bytes, which is little beside what a model computes for each token.
+If the panels of a product hold a table from which kernels gather rows, the kernels read the rows from the
+panels, and the table is not stored. Each element of a row is then in a separate cache line: a row of 768
+takes 16 times the bytes, which is little compared with a model's computation for each token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sympy
 
 from ...jit.evaluation import from_memory
 from ...jit.families.concat.spec import Concat
-from ...jit.families.matmul.problem import PAIRS_LAYOUT
+from ...jit.families.matmul.layouts import PAIRS_LAYOUT, PANELS
 from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
@@ -32,7 +32,7 @@ COMPARED = 64  # panels at once
 
 
 def tie(graph: Graph) -> None:
-    """Read tables out of the panels of products that hold the same values."""
+    """Read tables from the panels of products that hold the same values."""
     packed = dict.fromkeys(_panels_of_products(graph))  # in the order of the program
     yielded = {value for block in graph.blocks() for value in block.results}
     for table in [node.result for node in graph.nodes() if node.op == "constant"]:
@@ -52,7 +52,7 @@ def _panels_of_products(graph: Graph) -> Iterator[Value]:
     """Yield the constants that products read as panels."""
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.product.b_layout in ("panels", PAIRS_LAYOUT):
+        if isinstance(spec, Matmul) and spec.product.b_layout in (PANELS, PAIRS_LAYOUT):
             yield node.arg(_inputs(spec).index(spec.product.b))
 
 
@@ -67,7 +67,7 @@ def _buffers_of(node: Node, value: Value) -> list[int]:
 
 
 def _only_gathers(node: Node, table: Value) -> bool:
-    """Return True for a kernel that does nothing with a matrix but loading elements of gathered rows."""
+    """Return True for a kernel that uses a matrix only to load elements of gathered rows."""
     spec = node.attrs["spec"] if node.op == "kernel" else None
     if not isinstance(spec, Nest | Concat | Matmul) or len(shape_of(table)) != 2:
         return False
@@ -86,9 +86,9 @@ def _is_row(load: Instr[sympy.Expr]) -> bool:
 
 
 def _holds(panels: Value, table: Value) -> bool:
-    """Return True where element [row, column] of a table is the one [row / PANEL, column, row % PANEL] of
-    panels, or [row / PANEL, column / 2, row % PANEL, column % 2] of panels of pairs, bit for bit, after what
-    the panels' dtype may need of widening."""
+    """Return True if element [row, column] of a table equals element [row / PANEL, column, row % PANEL] of
+    panels, or [row / PANEL, column / 2, row % PANEL, column % 2] of panels of pairs, bit for bit, after
+    widening from the panels' dtype."""
     (rows, columns), dtype = shape_of(table), table.tensor.dtype
     n_panels, steps, *rest = shape_of(panels)
     if not rows or (n_panels, steps * (rest[1] if len(rest) > 1 else 1)) != (-(-rows // PANEL), columns):
@@ -96,7 +96,7 @@ def _holds(panels: Value, table: Value) -> bool:
     if dtype not in ("f32", panels.tensor.dtype):
         return False
     wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
-    differences: list[int] = []  # the place of one, if there is any
+    differences: list[int] = []  # the index of one, if there is any
 
     def compare(begin: int, end: int) -> None:
         for at in range(begin, end, COMPARED):
@@ -110,7 +110,7 @@ def _holds(panels: Value, table: Value) -> bool:
 
 
 def _are_rows(panels: np.ndarray, held: str, rest: np.ndarray, dtype: str) -> bool:
-    """Return True where the panels, of dtype `held`, have the first rows of `rest`."""
+    """Return True if the panels, of dtype `held`, contain the first rows of `rest`."""
     rows = panels.swapaxes(1, 2).reshape(len(panels) * PANEL, -1)[: len(rest)]
     if held != dtype:
         rows = from_memory(rows, held).astype(np.float32)
@@ -119,7 +119,7 @@ def _are_rows(panels: np.ndarray, held: str, rest: np.ndarray, dtype: str) -> bo
 
 
 def _move_to_front(graph: Graph, constant: Node) -> None:
-    """Put a constant before everything that may read it."""
+    """Move a constant before all its possible readers."""
     for block in graph.blocks():
         if constant in block.nodes:
             block.nodes.remove(constant)
@@ -127,7 +127,7 @@ def _move_to_front(graph: Graph, constant: Node) -> None:
 
 
 def _read_panels(node: Node, table: Value, panels: Value) -> None:
-    """Let a kernel read its rows of `table` out of `panels`."""
+    """Let a kernel read its rows of `table` from `panels`."""
     rows, _ = shape_of(table)
     dtype = panels.tensor.dtype
     for buffer in _buffers_of(node, table):
@@ -139,7 +139,7 @@ def _read_panels(node: Node, table: Value, panels: Value) -> None:
 
 
 def _from_panels(buffer: int, panels: Value, rows: int, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
-    """Return a body whose loads of `buffer`, a table of so many rows, read `panels`."""
+    """Return a body whose loads of `buffer`, a table of `rows` rows, read `panels`."""
     dtype, has_pairs = panels.tensor.dtype, len(shape_of(panels)) > 3
     made: list[Instr[sympy.Expr]] = []
     ids: list[int] = []
@@ -156,7 +156,7 @@ def _from_panels(buffer: int, panels: Value, rows: int, body: Body[sympy.Expr]) 
             continue
         row, column = index
         assert row.value is not None
-        checked = emit(Instr("checked", "i64", (row.value,), size=rows))
+        checked = emit(Instr("checked", "i64", (row.value, row.value), size=rows))
         shift, mask = (emit(Instr("const", "i64", value=value)) for value in (PANEL_BITS, PANEL - 1))
         panel, lane = (
             Index(value=emit(Instr(op, "i64", (checked, by)))) for op, by in (("shr", shift), ("and", mask))

@@ -12,12 +12,14 @@ from . import (
     attention,
     attention_backward,
     bags,
+    complex,
     concat,
     control,
     conv,
     conv_backward,
     creation,
     distance,
+    fourier,
     fractional,
     gather,
     grouped_matmul,
@@ -28,6 +30,7 @@ from . import (
     nonzero,
     normalise,
     packed,
+    paged,
     pointwise,
     pool,
     pool_backward,
@@ -70,6 +73,7 @@ FAMILIES = (
     conv_backward,
     attention,
     attention_backward,
+    paged,
     bags,
     normalise,
     activations,
@@ -77,6 +81,8 @@ FAMILIES = (
     scatter,
     sort,
     nonzero,
+    complex,
+    fourier,
     regions,
     histogram,
     fractional,
@@ -97,5 +103,7 @@ COMPOSITES: dict[str, Composite] = {
     for composite in family.COMPOSITES
     for overload in composite.torch
 }
+#: The converters of overloads that are given complex arguments, beside those that follow from the parts.
+COMPLEX: dict[str, complex.Converter] = {**complex.ROWS, **fourier.ROWS}
 
-__all__ = ["COMPOSITES", "OPS", "Composite", "Op", "Sample"]
+__all__ = ["COMPLEX", "COMPOSITES", "OPS", "Composite", "Op", "Sample"]

@@ -113,20 +113,22 @@ def _leaky_relu(b: Builder, x: Value, slope: float = 0.01) -> Value:
 
 def _elu(b: Builder, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
     """Scale * x, or scale * alpha * (exp(input_scale * x) - 1) where x is negative."""
-    below = B.pointwise(b, "mul", b.one("expm1", _times(b, x, input_scale)), float(alpha) * float(scale))
+    below = b.one("expm1", _times(b, x, input_scale))
+    is_known = not B.is_run_time(alpha) and not B.is_run_time(scale)
+    below = _times(b, below, alpha * scale) if is_known else _times(b, _times(b, below, alpha), scale)
     return B.where(b, B.pointwise(b, "gt", x, 0), _times(b, x, scale), below)
 
 
-def _times(b: Builder, x: Value, factor: float) -> Value:
-    return x if factor == 1 else B.pointwise(b, "mul", x, float(factor))
+def _times(b: Builder, x: Value, factor: B.Tensorlike) -> Value:
+    return x if factor == 1 else B.pointwise(b, "mul", x, B.as_float(factor))
 
 
 def _softplus(b: Builder, x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
+    """log(1 + exp(beta * x)) / beta; x itself if beta * x is above the threshold."""
     scaled = _times(b, x, beta)
     curve = b.one("log1p", b.one("exp", scaled))
-    curve = curve if beta == 1 else B.pointwise(b, "div", curve, float(beta))
-    return B.where(b, B.pointwise(b, "gt", scaled, float(threshold)), x, curve)
+    curve = curve if beta == 1 else B.pointwise(b, "div", curve, B.as_float(beta))
+    return B.where(b, B.pointwise(b, "gt", scaled, B.as_float(threshold)), x, curve)
 
 
 def _mish(b: Builder, x: Value) -> Value:
@@ -152,7 +154,7 @@ def _log_sigmoid(b: Builder, x: Value) -> Value:
 
 
 def _logit(b: Builder, x: Value, eps: float | None = None) -> Value:
-    """log(x / (1 - x)), x limited to eps .. 1 - eps where eps is given."""
+    """log(x / (1 - x)), x clamped to eps .. 1 - eps if eps is given."""
     if eps is not None:
         x = B.pointwise(b, "minimum", B.pointwise(b, "maximum", x, float(eps)), 1.0 - eps)
     return b.one("log", B.pointwise(b, "div", x, B.pointwise(b, "sub", 1.0, x)))
@@ -171,7 +173,17 @@ def sigmoid_gate(b: Builder, x: Value, dim: int = -1) -> Value:
     return B.in_f32(b, lambda v, g: b.one("mul", v, b.one("sigmoid", g)), B.take(b, x, axis, 0, half), gate)
 
 
+def threshold_backward(b: Builder, grad: Value, x: Value, threshold: B.Number) -> Value:
+    """The gradient, masked to 0 where x is at most the threshold, in the common dtype."""
+    dtype = B.common_dtype(grad, x)
+    limit = B.tensor_of(b, threshold, dtype)
+    return B.where(
+        b, B.pointwise(b, "le", x, limit, dtype=dtype), B.full(b, 0, dtype), B.cast_to(b, grad, dtype)
+    )
+
+
 COMPOSITES: tuple[Composite, ...] = (
+    Composite(("aten.threshold_backward.default",), threshold_backward),
     Composite(("aten.relu.default",), lambda b, x: b.one("relu", x), "max(x, 0)"),
     Composite(
         ("aten.relu6.default",),

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dims import equal, format_dim
+from ...jit.families.attention.reference import segment_bounds
+from ..ir.dims import equal, format_dim, symbol
 from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Value
 from ..ir.types import FLOAT_DTYPES, TensorType, Type
@@ -38,19 +39,38 @@ def _infer_attention(types: Types, attrs: Attrs) -> Sequence[Type]:
             f"{format_dim(v.shape[-2])} in {shapes}"
         )
     if len(types) > 3 and types[3] is not None:
-        _check_mask(tensor("attention", types, 3), (*batch, q.shape[-2], k.shape[-2]), dtype)
+        _check_mask("attention", tensor("attention", types, 3), (*batch, q.shape[-2], k.shape[-2]), dtype)
     return (TensorType(dtype, (*q.shape[:-1], v.shape[-1])),)
 
 
-def _check_mask(mask: TensorType, wanted: tuple[Any, ...], dtype: str) -> None:
+def _check_mask(op: str, mask: TensorType, wanted: tuple[Any, ...], dtype: str) -> None:
     if mask.dtype not in ("bool", dtype):
-        raise DtypeError(f"attention: the mask is {mask.dtype}; it must be bool or {dtype}")
+        raise DtypeError(f"{op}: the mask is {mask.dtype}; it must be bool or {dtype}")
     if not equal_shapes(mask.shape, wanted):
-        raise ShapeError(f"attention: the mask has shape {show(mask.shape)}; it must be {show(wanted)}")
+        raise ShapeError(f"{op}: the mask has shape {show(mask.shape)}; it must be {show(wanted)}")
+
+
+def _infer_segments(types: Types, attrs: Attrs) -> Sequence[Type]:
+    op = "segment_attention"
+    q, k, v, offsets = (tensor(op, types, i) for i in range(4))
+    dtype, shapes = same_dtype(op, [q, k, v]), f"q {show(q.shape)}, k {show(k.shape)}, v {show(v.shape)}"
+    check_dtype(op, dtype, ("f32",))
+    if min(q.rank, k.rank, v.rank) < 2 or not all(equal_shapes(q.shape[:-1], t.shape[:-1]) for t in (k, v)):
+        raise ShapeError(f"{op}: {shapes} must be [tokens, heads.., width] with equal tokens and heads")
+    if not equal(q.shape[-1], k.shape[-1]):
+        width, other = format_dim(q.shape[-1]), format_dim(k.shape[-1])
+        raise ShapeError(f"{op}: the width differs, {width} and {other} in {shapes}")
+    if offsets.dtype != "i64":
+        raise DtypeError(f"{op}: the offsets are {offsets.dtype}; they must be i64")
+    if offsets.rank != 1 or equal(offsets.shape[0], 0):
+        raise ShapeError(f"{op}: the offsets have shape {show(offsets.shape)}; it must be [segments + 1]")
+    if len(types) > 4 and types[4] is not None:
+        _check_mask(op, tensor(op, types, 4), (*q.shape[1:-1], *[attrs["longest"]] * 2), dtype)
+    return (TensorType(dtype, (*q.shape[:-1], v.shape[-1])),)
 
 
 def _attention(args: Sequence[Any], attrs: Attrs) -> Any:
-    """softmax(scale * q k^T, masked) v; a row that is masked whole gives 0."""
+    """softmax(scale * q k^T, masked) v; a completely masked row gives 0 if `safe`, else NaN."""
     q, k, v, mask = args
     with np.errstate(all="ignore"):
         scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(attrs["scale"])
@@ -59,7 +79,20 @@ def _attention(args: Sequence[Any], attrs: Attrs) -> Any:
         highest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
         total = np.sum(weights, axis=-1, keepdims=True, dtype=np.float64).astype(q.dtype)
-        return np.matmul(weights / np.where(total == 0, 1, total), v).astype(q.dtype)
+        total = np.where(total == 0, 1, total) if attrs["safe"] else total
+        return np.matmul(weights / total, v).astype(q.dtype)
+
+
+def _segment_attention(args: Sequence[Any], attrs: Attrs) -> Any:
+    """The attention of each segment alone; 0 for tokens in none."""
+    q, k, v, offsets, mask = args
+    out = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
+    for first, length in segment_bounds(offsets, len(q), attrs["longest"]):
+        here = slice(first, first + length)
+        rows = (np.moveaxis(x[here], 0, -2) for x in (q, k, v))
+        seen = mask if mask is None else mask[..., :length, :length]
+        out[here] = np.moveaxis(_attention([*rows, seen], {**attrs, "safe": True}), -2, 0)
+    return out
 
 
 _SAMPLES = (
@@ -70,24 +103,69 @@ _SAMPLES = (
     (("f32[0, s0, 4]", "f32[0, s0, 4]", "f32[0, s0, 4]", ""), 0.5),
     (("f32[2, s0, 4]", "f32[2, 0, 4]", "f32[2, 0, 4]", ""), 0.5),
 )
+_HEADS = "f32[s0, 2, 8]"
+_SEGMENT_SAMPLES = (
+    Sample((_HEADS, _HEADS, "f32[s0, 2, 4]", "i64[s1]", ""), {"scale": 0.35, "longest": 4}, "index:9"),
+    Sample((_HEADS, _HEADS, _HEADS, "i64[3]", "bool[2, 5, 5]"), {"scale": 0.35, "longest": 5}, "index:17"),
+    Sample(("f32[9, s0]", "f32[9, s0]", "f32[9, 4]", "i64[3]", "f32[7, 7]"), {"scale": 0.5, "longest": 7}),
+    Sample(("f32[s0, 2, 3, 4]",) * 3 + ("i64[2]", ""), {"scale": 0.5, "longest": symbol("s0")}),
+)
 OPS: tuple[Op, ...] = (
     Op(
         "attention",
         "attention",
-        "attention(Tensor q, Tensor k, Tensor v, Tensor? mask; scale) -> Tensor",
+        "attention(Tensor q, Tensor k, Tensor v, Tensor? mask; scale, safe) -> Tensor",
         "softmax(scale * q k^T) v with q [batch.., Lq, D], k [batch.., Lk, D], v [batch.., Lk, Dv]. The mask "
-        "[batch.., Lq, Lk] is bool (True keeps) or is added; a row that is masked whole gives 0.",
+        "[batch.., Lq, Lk] is bool (True keeps) or is added; a row that is masked whole gives 0 if `safe`, "
+        "else NaN.",
         _infer_attention,
         _attention,
-        samples=tuple(Sample(args, {"scale": scale}) for args, scale in _SAMPLES),
+        samples=tuple(Sample(args, {"scale": scale, "safe": True}) for args, scale in _SAMPLES),
         errors=(
             (
-                Sample(("f32[2, 8]", "f32[3, 7]", "f32[3, 8]", ""), {"scale": 1.0}),
+                Sample(("f32[2, 8]", "f32[3, 7]", "f32[3, 8]", ""), {"scale": 1.0, "safe": True}),
                 "attention: the width differs, 8 and 7 in q [2, 8], k [3, 7], v [3, 8]",
             ),
             (
-                Sample(("f32[2, 8]", "f32[3, 8]", "f32[3, 8]", "bool[3, 3]"), {"scale": 1.0}),
+                Sample(("f32[2, 8]", "f32[3, 8]", "f32[3, 8]", "bool[3, 3]"), {"scale": 1.0, "safe": True}),
                 "attention: the mask has shape [3, 3]; it must be [2, 3]",
+            ),
+        ),
+    ),
+    Op(
+        "segment_attention",
+        "attention",
+        "segment_attention(Tensor q, Tensor k, Tensor v, Tensor offsets, Tensor? mask; scale, longest) "
+        "-> Tensor",
+        "Attention of each segment to itself alone, q and k [tokens, heads.., D], v [tokens, heads.., Dv]. "
+        "Segment s has the tokens offsets[s] .. offsets[s + 1] - 1, at most `longest`; instead of an offset "
+        "the greatest so far counts, from 0 to `tokens`. The mask [heads.., longest, longest], bool or "
+        "added, is read at positions within the segment. A token in no segment gives 0, unless `longest` is "
+        "0.",
+        _infer_segments,
+        _segment_attention,
+        samples=_SEGMENT_SAMPLES,
+        errors=(
+            (
+                Sample((_HEADS, "f32[s0, 3, 8]", _HEADS, "i64[3]", ""), {"scale": 1.0, "longest": 4}),
+                "segment_attention: q [s0, 2, 8], k [s0, 3, 8], v [s0, 2, 8] must be [tokens, heads.., "
+                "width] with equal tokens and heads",
+            ),
+            (
+                Sample((_HEADS, "f32[s0, 2, 7]", _HEADS, "i64[3]", ""), {"scale": 1.0, "longest": 4}),
+                "segment_attention: the width differs, 8 and 7 in q [s0, 2, 8], k [s0, 2, 7], v [s0, 2, 8]",
+            ),
+            (
+                Sample((_HEADS, _HEADS, _HEADS, "i32[3]", ""), {"scale": 1.0, "longest": 4}),
+                "segment_attention: the offsets are i32; they must be i64",
+            ),
+            (
+                Sample((_HEADS, _HEADS, _HEADS, "i64[0]", ""), {"scale": 1.0, "longest": 4}),
+                "segment_attention: the offsets have shape [0]; it must be [segments + 1]",
+            ),
+            (
+                Sample((_HEADS, _HEADS, _HEADS, "i64[3]", "f32[2, 4, s0]"), {"scale": 1.0, "longest": 4}),
+                "segment_attention: the mask has shape [2, 4, s0]; it must be [2, 4, 4]",
             ),
         ),
     ),
@@ -131,13 +209,13 @@ def sdpa(
     scale = float(scale if scale is not None else 1 / sqrt(width))
     q, k, v = (B.cast_to(b, x, "f32") for x in (q, k, v))
     mask = mask if mask is None or B.dtype_of(mask) == "bool" else B.cast_to(b, mask, "f32")
-    return B.cast_to(b, b.one("attention", q, k, v, mask, scale=scale), dtype)
+    return B.cast_to(b, b.one("attention", q, k, v, mask, scale=scale, safe=True), dtype)
 
 
 def _by_products(
     b: Builder, q: Value, k: Value, v: Value, mask: Value | None, dropout_p: float, scale: float | None
 ) -> Value:
-    """Attention in its parts: with dropout, in f64, or of a width that only calls tell."""
+    """Attention in parts: with dropout, in f64, or of run-time width."""
     dtype, rank = B.dtype_of(q), len(B.shape_of(q))
     if scale is None:
         width = B.full(b, B.shape_of(q)[-1], dtype)
@@ -165,7 +243,7 @@ def causal(b: Builder, length: Any, keys: Any) -> Value:
 def _grouped(
     b: Builder, q: Value, k: Value, v: Value, mask: Value | None, attend: Callable[..., Value]
 ) -> Value:
-    """Attention where several heads of q, a group, read each head of k and v. These are not repeated: the
+    """Attention in which each head of k and v serves a group of heads of q. k and v are not repeated: the
     heads of q become two axes, and k and v have one index along the second."""
     *outer, n_heads, length, width = B.shape_of(q)
     heads, other = B.shape_of(k)[-3], B.shape_of(v)[-3]

@@ -1,4 +1,4 @@
-"""Attention in training: what torch's CPU kernel keeps for the gradient, and the gradient."""
+"""Attention in training: the values that torch's CPU kernel keeps for the gradient, and the gradient."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def flash_attention(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, Value]:
-    """softmax(scale * q k^T, masked) v, and the logarithm of each row's sum of exponentials: both 0 for rows
-    that are masked whole."""
+    """softmax(scale * q k^T, masked) v, and the logarithm of each row's sum of exponentials: both 0 for
+    completely masked rows."""
     dtype, (q, k, v) = B.dtype_of(q), _wide(b, q, k, v)
     v = _of_shape(b, v, (*B.shape_of(v)[:-1], B.shape_of(q)[-1]))
     scores = _scores(b, q, k, is_causal, attn_mask, scale)
@@ -82,7 +82,7 @@ def flash_attention_backward(
 
 
 def _of_shape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
-    """Return x, which has a shape that a call may have to tell."""
+    """Return x in a shape that may be known only at run time."""
     for axis, size in enumerate(shape):
         if not B.is_known(B.shape_of(x)[axis] - size):
             x = B.of_size(b, "scaled_dot_product_attention", x, axis, size)

@@ -1,4 +1,4 @@
-"""What torch's embedding_bag keeps for its gradient, and the gradient."""
+"""The values that torch's embedding_bag keeps for its gradient, and the gradient."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def bag_of_each(b: Builder, indices: Value, offsets: Value) -> Value:
 def kept_for_gradient(
     b: Builder, weight: Value, indices: Value, offsets: Value, bags: Value, mode: int, padding_idx: int
 ) -> tuple[Value, Value, Value]:
-    """Return what torch returns beside the `bags`: the bag of each index, how many indices each has, and for
-    a maximum which they come from. As in PyTorch, a sum keeps zeros, and no bags where it is computed at
+    """Return torch's results besides the `bags`: the bag of each index, the number of indices of each bag,
+    and for a maximum their source rows. As in PyTorch, a sum keeps zeros, and no bags where it is computed at
     once."""
     n_bags, width = B.shape_of(bags)
     is_quick = mode == SUM and padding_idx < 0 and B.dtype_of(weight) in ("f32", "f16")
@@ -88,7 +88,7 @@ def embedding_bag_backward(
     per_sample_weights: Value | None,
     padding_idx: int = -1,
 ) -> Value:
-    """The gradient of the weight [num_weights, width]: what each row gave to the bags."""
+    """The gradient of the weight [num_weights, width]: the contributions of each row to the bags."""
     if scale_grad_by_freq or sparse:
         raise UnsupportedOp("embedding_bag_backward: scale_grad_by_freq and sparse have no lowering")
     width = B.shape_of(grad)[1]

@@ -1,11 +1,12 @@
 """Graph values made with PyTorch's conventions: broadcasting, promotion, negative axes, sizes of -1.
 
-Composites and decompositions are written in these. Every function takes an `ir.Builder` first and leaves out
-nodes that would change nothing.
+Composites and decompositions are written in these. Every function takes an `ir.Builder` first and omits nodes
+without effect.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -26,21 +27,23 @@ MAX_PARTS, MAX_SYMBOLIC_PARTS = 32, 10  # of one concat: limits of its kernel
 _SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
-def shape_of(x: Value) -> Shape:
+def shape_of(x: Any) -> Shape:
     """Return the shape of a tensor value."""
     return type_of(x).shape
 
 
-def dtype_of(x: Value) -> str:
+def dtype_of(x: Any) -> str:
     """Return the dtype of a tensor value."""
     return type_of(x).dtype
 
 
-def type_of(x: Value) -> TensorType:
-    """Return the type of a tensor value. Raises DtypeError for another kind of value."""
-    if not isinstance(x, Value) or not isinstance(x.type, TensorType):
+def type_of(x: Any) -> TensorType:
+    """Return the type of a tensor value, of a complex one that of its parts. Raises DtypeError for another
+    kind of value."""
+    found = getattr(x, "type", None)
+    if not isinstance(found, TensorType):
         raise DtypeError(f"{x!r} is given where a tensor is needed")
-    return x.type
+    return found
 
 
 def is_one(dim: DimExpr) -> bool:
@@ -51,9 +54,12 @@ def is_one(dim: DimExpr) -> bool:
 # Sources and conversions --------------------------------------------------------------------------
 
 
-def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
-    """Return a tensor of `shape` with `value` (a number or a size expression), converted to `dtype`,
-    everywhere. What may be below 0 is read from a tensor: kernels take sizes, which are not."""
+def full(b: Builder, value: Tensorlike, dtype: str, shape: Shape = ()) -> Value:
+    """Return a tensor of `shape` with `value` (a number, a size expression, or a number known at run time
+    only), converted to `dtype`, everywhere. A value that may be negative is read from a tensor, because
+    kernels take sizes, which are not negative."""
+    if isinstance(value, Value):
+        return expand(b, tensor_of(b, value, dtype), tuple(shape))
     value = convert_number(value, dtype)
     if isinstance(value, sympy.Expr) and not value.is_number and not is_size(b, value):
         return expand(b, b.one("scalar", b.size(simplify(value)), dtype=dtype), tuple(shape))
@@ -61,21 +67,24 @@ def full(b: Builder, value: Number, dtype: str, shape: Shape = ()) -> Value:
 
 
 def is_size(b: Builder, value: DimExpr) -> bool:
-    """Return True where the contract says that `value` is never below 0."""
+    """Return True if `value` is never below 0 by the contract."""
     low, _ = bounds_of(b, value)
     return low is not None and low >= 0
 
 
 def uniform(x: Value) -> Number | None:
-    """Return the value that all elements of `x` have where its definition tells, else None."""
+    """Return the value of all elements of `x` if it is uniform by definition, else None. An expression of
+    sizes may be negative."""
     node = x.node
-    if node is None or node.op not in ("full", "reshape", "expand", "permute", "slice"):
+    if node is None or node.op not in ("full", "scalar", "reshape", "expand", "permute", "slice"):
         return None
+    if node.op == "scalar":  # see `full`
+        return getattr(node.arg(0).type, "expr", None) if node.attrs["dtype"] == "i64" else None
     return node.attrs["value"] if node.op == "full" else uniform(node.arg(0))
 
 
 def name_of_constant(x: Value) -> str:
-    """Return the name of the first constant that `x` is made of, "" where it is made of none that has one."""
+    """Return the name of the first named constant from which `x` is computed, "" if there is none."""
     node = x.node
     if node is not None and node.op == "constant":
         return str(node.attrs["name"])
@@ -83,10 +92,25 @@ def name_of_constant(x: Value) -> str:
     return next((name for name in names if name), "")
 
 
-def convert_number(value: Number, dtype: str) -> Number:
+def as_float(value: Any) -> Any:
+    """Return a number as a float; run-time values are unchanged."""
+    return value if is_run_time(value) else float(value)
+
+
+def is_run_time(value: Any) -> bool:
+    """Return True for a tensor, and for a number that is known at run time only."""
+    return isinstance(value, Value) or (isinstance(value, sympy.Expr) and not value.is_number)
+
+
+def is_run_time_number(value: Any) -> bool:
+    """Return True for a run-time number."""
+    return is_run_time(value) and not (isinstance(value, Value) and not isinstance(value.type, ScalarType))
+
+
+def convert_number(value: Any, dtype: str) -> Any:
     """Return `value` as the Python type that holds a `dtype`, negative ones of u8 as PyTorch wraps them; size
-    expressions stay."""
-    if isinstance(value, sympy.Expr) and not value.is_number:
+    expressions and run-time numbers are unchanged."""
+    if is_run_time(value):
         return value
     if dtype == "bool":
         return bool(value)
@@ -110,7 +134,7 @@ def tensor_of(b: Builder, x: Tensorlike, dtype: str | None = None) -> Value:
 
 
 def operand(x: Tensorlike) -> Operand:
-    """Return what type promotion looks at."""
+    """Return the operand for type promotion."""
     if isinstance(x, Value) and isinstance(x.type, ScalarType):
         return Operand(_SCALARS[x.type.kind], SCALAR)
     if isinstance(x, Value):
@@ -127,8 +151,8 @@ def common_dtype(*args: Tensorlike) -> str:
 
 
 def axis_of(op: str, axis: int, rank: int) -> int:
-    """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError where it is out of
-    range, UnsupportedOp where only a call tells it."""
+    """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError if it is out of range,
+    UnsupportedOp for a run-time axis."""
     if not isinstance(axis, int | sympy.Integer):
         raise UnsupportedOp(f"{op}: dim is an int that only a call tells; it must be a constant")
     axis, limit = int(axis), max(rank, 1)
@@ -150,8 +174,8 @@ def axes_of(op: str, axes: int | Sequence[int] | None, rank: int) -> list[int]:
 
 
 def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
-    """Return `x` in `shape`; one -1 takes the rest. Numbers of elements that may or may not be equal must be
-    at every call."""
+    """Return `x` in `shape`; one -1 takes the rest. Numbers of elements that may differ are checked at every
+    call."""
     shape = tuple(shape)
     unknown = [i for i, size in enumerate(shape) if isinstance(size, int | sympy.Integer) and int(size) == -1]
     if unknown:
@@ -180,8 +204,12 @@ def permute(b: Builder, x: Value, axes: Sequence[int]) -> Value:
 
 
 def expand(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
-    """Return `x` repeated along axes of size 1 and new leading axes to `shape`."""
+    """Return `x` repeated along axes of size 1 and new leading axes to `shape`. Sizes that may differ are
+    checked at every call."""
     shape = tuple(simplify(size) for size in shape)
+    for axis, size in enumerate(shape[len(shape) - len(shape_of(x)) :]):
+        if not is_one(shape_of(x)[axis]) and not is_known(shape_of(x)[axis] - size):
+            x = of_size(b, "expand", x, axis, size)
     return x if equal_shapes(shape, shape_of(x)) else b.one("expand", x, shape=shape)
 
 
@@ -243,8 +271,8 @@ def add_axis(b: Builder, x: Value, axis: int) -> Value:
 
 
 def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
-    """Return `xs` (of one dtype) one after the other along `axis`; what is a concat already is taken apart,
-    and a long list is put together by parts."""
+    """Concatenate `xs` (of one dtype) along `axis`; nested concats are flattened, and a long
+    list is concatenated in parts."""
     parts: list[Value] = []
     for x in xs:
         is_same = x.node is not None and x.node.op == "concat" and x.node.attrs["axis"] == axis
@@ -260,7 +288,7 @@ def concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
 def _concat(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     for i, size in enumerate(shape_of(xs[0])):
         if i != axis:
-            xs = [x if is_known(shape_of(x)[i] - size) else of_size(b, "concat", x, i, size) for x in xs]
+            xs = [of_matching_size(b, "concat", x, i, size) for x in xs]
     return xs[0] if len(xs) == 1 else b.one("concat", *xs, axis=axis)
 
 
@@ -268,19 +296,20 @@ def pad(b: Builder, x: Value, amounts: Sequence[tuple[DimExpr, DimExpr]], value:
     """Return `x` with (low, high) positions of `value` added at each axis; negative amounts cut positions
     off."""
     for axis, (low, high) in reversed(list(enumerate(amounts))):
+        size = simplify(shape_of(x)[axis] + low + high)
         x = cut(b, x, axis, low, high)
         shape, parts = shape_of(x), [x]
         for amount, place in ((low, 0), (high, 2)):
-            if is_above(b, amount, 0):
-                side = full(b, value, dtype_of(x), (*shape[:axis], amount, *shape[axis + 1 :]))
+            if not equal(added := positive_part(b, amount), 0):
+                side = full(b, value, dtype_of(x), (*shape[:axis], added, *shape[axis + 1 :]))
                 parts.insert(place, side)
-        x = concat(b, parts, axis)
+        x = of_size(b, "pad", concat(b, parts, axis), axis, size)
     return x
 
 
 def cut(b: Builder, x: Value, axis: int, low: DimExpr, high: DimExpr) -> Value:
     """Return `x` without the positions at the ends of an axis that negative amounts name."""
-    first, last = (0 if is_above(b, amount, -1) else simplify(-amount) for amount in (low, high))
+    first, last = (positive_part(b, simplify(-amount)) for amount in (low, high))
     length = simplify(shape_of(x)[axis] - first - last)
     if isinstance(length, int) and length < 0:
         raise ShapeError(
@@ -289,15 +318,21 @@ def cut(b: Builder, x: Value, axis: int, low: DimExpr, high: DimExpr) -> Value:
     return take(b, x, axis, first, length)
 
 
-def is_above(b: Builder, amount: DimExpr, limit: int) -> bool:
-    """Return True where `amount` > limit (or, for a limit of 0, may be above and is never below), else
-    False."""
+def positive_part(b: Builder, amount: DimExpr) -> DimExpr:
+    """Return the greater one of `amount` and 0."""
     low, high = bounds_of(b, amount)
-    if low is not None and (low > limit or (limit == 0 and low == 0 and high != 0)):
-        return True
-    if high is not None and high <= limit:
-        return False
-    raise UnsupportedOp(f"pad: it is not known whether {amount} is negative; use an amount that cannot be")
+    if low is not None and low >= 0 and high != 0:
+        return amount
+    return 0 if high is not None and high <= 0 else simplify(sympy.Max(amount, 0))
+
+
+def least(b: Builder, one: DimExpr, other: DimExpr) -> DimExpr:
+    """Return the smaller one of two sizes."""
+    apart = simplify(one - other)
+    low, high = bounds_of(b, apart)
+    if high is not None and high <= 0:
+        return one
+    return other if low is not None and low >= 0 else simplify(sympy.Min(one, other))
 
 
 def place(b: Builder, x: Value, part: Value, axis: int, start: DimExpr, length: DimExpr) -> Value:
@@ -308,8 +343,7 @@ def place(b: Builder, x: Value, part: Value, axis: int, start: DimExpr, length: 
 
 
 def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that `shapes` broadcast to. Raises ShapeError where two sizes neither agree nor are
-    1."""
+    """Return the shape that `shapes` broadcast to. Raises ShapeError if two sizes neither agree nor are 1."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[DimExpr] = [1] * rank
     for shape in shapes:
@@ -325,27 +359,28 @@ def broadcast_shape(op: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcast(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -> list[Value]:
-    """Return all `args` expanded to one shape. Sizes that may or may not be equal must be at every call, or
-    with `or_one` be 1."""
+    """Return all `args` expanded to one shape. Sizes that may differ are checked at every call; with `or_one`
+    they may be 1."""
     args = agreeing(b, op, args, or_one)
     shape = broadcast_shape(op, [shape_of(x) for x in args])
     return [expand(b, x, shape) for x in args]
 
 
 def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -> list[Value]:
-    """Return `args` with one expression for each size that must be the same; with `or_one` sizes that only
-    calls tell may be 1 there, and are repeated."""
+    """Return `args` with one expression for each common size; with `or_one` run-time sizes may be 1, and are
+    repeated."""
     made, rank = list(args), max((len(shape_of(x)) for x in args), default=0)
     or_one = or_one or b.assume is not None
     for back in range(1, rank + 1):
-        made = _without_small(b, op, made, back)
+        made = _without_caps(b, op, made, back) if or_one else _without_small(b, op, made, back)
         sizes = [shape_of(x)[-back] if len(shape_of(x)) >= back else 1 for x in made]
         wanted: DimExpr = next((size for size in sizes if not is_one(size)), 1)
         open_ones = [i for i, size in enumerate(sizes) if not is_one(size) and not is_known(size - wanted)]
-        may_be_one = or_one and any(bounds_of(b, sizes[i])[0] in (None, 0, 1) for i in open_ones)
+        several = [i for i, size in enumerate(sizes) if not is_one(size)] if open_ones else []
+        may_be_one = or_one and any(bounds_of(b, sizes[i])[0] in (None, 0, 1) for i in several)
         if may_be_one:
-            wanted = _common_size(b, op, [size for size in sizes if not is_one(size)])
-            open_ones = [i for i, size in enumerate(sizes) if not is_one(size)]
+            wanted = _common_size(b, op, [sizes[i] for i in several])
+            open_ones = several
         for i in open_ones:
             x, axis = made[i], len(shape_of(made[i])) - back
             made[i] = repeated(b, x, axis, wanted) if may_be_one else of_size(b, op, x, axis, wanted)
@@ -353,8 +388,8 @@ def agreeing(b: Builder, op: str, args: Sequence[Value], or_one: bool = False) -
 
 
 def _without_small(b: Builder, op: str, args: Sequence[Value], back: int) -> list[Value]:
-    """Return `args` where a size that is at most 1 beside one that it does not always equal is 1, which is
-    checked at every call."""
+    """Return `args` in which a size of at most 1 that may differ from the other one is 1, which is checked at
+    every call."""
     found = [(x, len(shape_of(x)) - back) for x in args]
     sizes = [shape_of(x)[axis] for x, axis in found if axis >= 0 and not is_one(shape_of(x)[axis])]
     if all(is_known(size - sizes[0]) for size in sizes):
@@ -367,8 +402,25 @@ def _without_small(b: Builder, op: str, args: Sequence[Value], back: int) -> lis
     ]
 
 
+def _without_caps(b: Builder, op: str, args: Sequence[Value], back: int) -> list[Value]:
+    """Return `args` in which a size Min(n, size), n > 1, next to that size is that size, which is checked at
+    every call: where one of the two is 1, both are. A table of n positions gives such sizes."""
+    found = [(x, len(shape_of(x)) - back) for x in args]
+    sizes = [sympy.sympify(shape_of(x)[axis]) for x, axis in found if axis >= 0]
+
+    def whole(size: Any) -> Any:
+        caps = size.args if isinstance(size, sympy.Min) and len(size.args) == 2 else ()
+        is_capped = any(cap.is_Integer and cap > 1 for cap in caps)
+        return next((other for other in sizes if is_capped and other in caps), size)
+
+    return [
+        of_size(b, op, x, axis, simplify(whole(sympy.sympify(shape_of(x)[axis])))) if axis >= 0 else x
+        for x, axis in found
+    ]
+
+
 def _common_size(b: Builder, op: str, sizes: Sequence[DimExpr]) -> DimExpr:
-    """Return the size that all of those, which are equal or 1, broadcast to; it is checked at every call."""
+    """Return the size to which these, equal or 1, broadcast; it is checked at every call."""
     common = sympy.sympify(sizes[0])
     for size in map(sympy.sympify, sizes[1:]):
         message = f"{op}: sizes {format_dim(common)} and {format_dim(size)} must be equal, or one of them 1"
@@ -378,7 +430,7 @@ def _common_size(b: Builder, op: str, sizes: Sequence[DimExpr]) -> DimExpr:
 
 
 def repeated(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
-    """Return `x` whose size along an axis, 1 or `size` at a call, is `size`."""
+    """Return `x` repeated along an axis to `size`, if its size there is 1 at run time."""
     if equal(shape_of(x)[axis], size):
         return x
     return b.one("gather", x, pointwise(b, "mod", iota(b, size), shape_of(x)[axis]), axis=axis)
@@ -399,6 +451,13 @@ def of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
     return take(b, x, axis, 0, size)
 
 
+def of_matching_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
+    """Return `of_size` of an axis, which may count from the end, where only a call tells whether the sizes
+    are equal; else `x`, which `op` itself checks."""
+    axis %= len(shape_of(x))
+    return x if is_known(shape_of(x)[axis] - size) else of_size(b, op, x, axis, size)
+
+
 def bounds_of(b: Builder, dim: DimExpr) -> tuple[int | None, int | None]:
     """Return the lowest and highest value of a size expression under the graph's contract."""
     return bounds(dim, b.graph.symbols)
@@ -407,12 +466,28 @@ def bounds_of(b: Builder, dim: DimExpr) -> tuple[int | None, int | None]:
 # Computing ----------------------------------------------------------------------------------------
 
 
+#: For f16 and bf16 PyTorch computes these in f32, with an unrounded number.
+_BY_EXACT_NUMBERS = ("mul", "div")
+_STEPS = {"f16": 2.0**11, "bf16": 2.0**8}  # from 0 to a power of 2
+
+
 def pointwise(b: Builder, op: str, *args: Tensorlike, dtype: str | None = None, **attrs: Any) -> Value:
     """Apply a pointwise op to operands converted to one dtype (theirs in common, or `dtype`) and one
     shape."""
     dtype = dtype or common_dtype(*args)
-    values = broadcast(b, op, [tensor_of(b, x, dtype) for x in args])
-    return b.one(op, *values, **attrs)
+    is_wide = op in _BY_EXACT_NUMBERS and dtype in ("f16", "bf16") and any(_is_finer(x, dtype) for x in args)
+    values = broadcast(b, op, [tensor_of(b, x, "f32" if is_wide else dtype) for x in args])
+    result = b.one(op, *values, **attrs)
+    return cast_to(b, result, dtype) if is_wide else result
+
+
+def _is_finer(x: Tensorlike, dtype: str) -> bool:
+    """Return True for a number that may have more digits than f16 or bf16."""
+    if isinstance(x, Value) and isinstance(x.type, TensorType):
+        return not x.type.shape and x.type.dtype in ("f32", "f64", "i32", "i64")
+    if not isinstance(x, float):
+        return isinstance(x, Value)
+    return math.isfinite(x) and not (math.frexp(x)[0] * _STEPS[dtype]).is_integer()
 
 
 def where(b: Builder, condition: Value, x: Tensorlike, y: Tensorlike) -> Value:
@@ -436,8 +511,8 @@ def in_f32(b: Builder, compute: Callable[..., Value], *args: Value | None) -> Va
 
 
 def reduce(b: Builder, op: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
-    """Reduce `x` over `axes` (ascending, from the front): they go last, become one axis, and leave or stay as
-    1."""
+    """Reduce `x` over `axes` (ascending, from the front): they are moved last, merged to one axis, and
+    removed or kept with size 1."""
     shape, rank = shape_of(x), len(shape_of(x))
     kept = [axis for axis in range(rank) if axis not in axes]
     x = permute(b, x, [*kept, *axes])

@@ -77,7 +77,7 @@ OPS: tuple[Op, ...] = (
 
 
 def cat(b: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """The tensors one after the other along an axis; 1-d tensors of size 0 are left out (PyTorch's rule)."""
+    """The concatenation of tensors along an axis; 1-d tensors of size 0 are ignored (PyTorch's rule)."""
     dtype = B.common_dtype(*tensors)
     kept = [x for x in tensors if not equal_shapes(B.shape_of(x), (0,))] or list(tensors[:1])
     axis = B.axis_of("cat", dim, len(B.shape_of(kept[0])))
@@ -109,7 +109,7 @@ def constant_pad(b: Builder, x: Value, pad: Sequence[DimExpr], value: Any = 0) -
 
 
 def roll(b: Builder, x: Value, shifts: Any, dims: Any = ()) -> Value:
-    """x with its positions moved along axes, those that leave coming back at the other end."""
+    """x rotated along axes."""
     shape = B.shape_of(x)
     shifts = list(shifts) if isinstance(shifts, list | tuple) else [shifts]
     dims = list(dims) if isinstance(dims, list | tuple) else [dims]
@@ -140,8 +140,8 @@ def _rolled(b: Builder, x: Value, axis: int, shift: DimExpr) -> Value:
 def diff(
     b: Builder, x: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
 ) -> Value:
-    """The difference of each element to the one before it along an axis, `n` times over. Where `n` is 0, it
-    is `x` alone, as in PyTorch."""
+    """The difference of each element to the previous one along an axis, repeated `n` times. If `n` is 0, it
+    is just `x`, as in PyTorch."""
     if n == 0:
         return x
     given = [each for each in (prepend, x, append) if each is not None]
@@ -179,8 +179,8 @@ def slice_scatter(
 def _strided(
     b: Builder, x: Value, src: Value, axis: int, first: DimExpr, length: DimExpr, step: int
 ) -> Value:
-    """x with positions first, first + step, .. replaced: from `first` on it is rows of `step` positions, of
-    which the last may reach beyond the end, and what follows them."""
+    """x with positions first, first + step, .. replaced: from `first` on it is seen as rows of `step`
+    positions, of which the last may be incomplete."""
     shape = B.shape_of(x)
     count, rows = simplify(shape[axis] - first), simplify(length * step)
     rest = B.take(b, x, axis, first, count)
@@ -202,7 +202,7 @@ def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: DimExpr) -
 
 
 def _fitting(b: Builder, op: str, x: Value, src: Value, axis: int, length: DimExpr) -> Value:
-    """Return `src`, whose sizes must be those of x, but for `length` along an axis, at every call."""
+    """Return `src`, whose sizes are checked to be those of x, except `length` along an axis."""
     for i, size in enumerate(B.shape_of(x)):
         src = B.of_size(b, op, src, i, length if i == axis else size)
     return src
@@ -231,6 +231,18 @@ def diagonal_scatter(
     return B.expand(b, B.where(b, on, placed, x), shape)
 
 
+def fill_diagonal(b: Builder, x: Value, fill_value: B.Number, wrap: bool = False) -> Value:
+    """x with `fill_value` where all indices are equal; `wrap`: again below each square of a tall matrix."""
+    shape = B.shape_of(x)
+    first, *others = (B.iota(b, size, axis, len(shape)) for axis, size in enumerate(shape))
+    if wrap and len(shape) == 2:
+        first = B.pointwise(b, "mod", first, simplify(shape[1] + 1))
+    filled = B.full(b, fill_value, B.dtype_of(x))
+    for other in others:
+        filled = B.where(b, B.pointwise(b, "eq", first, other), filled, x)
+    return filled
+
+
 # Padding from the input ---------------------------------------------------------------------------
 
 
@@ -240,8 +252,7 @@ def _sides(pad: Sequence[DimExpr], rank: int) -> list[tuple[int, DimExpr, DimExp
 
 
 def reflection_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
-    """x continued beyond its edges as in a mirror at its first and last positions; negative amounts cut
-    positions off."""
+    """x reflected at its first and last positions; negative amounts cut positions off."""
     for axis, low, high in _sides(padding, len(B.shape_of(x))):
         size = B.shape_of(x)[axis]
         for amount in (low, high):
@@ -251,16 +262,15 @@ def reflection_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
                 f"reflection_pad: {format_dim(amount)} positions are added to an axis of size "
                 f"{format_dim(size)}; there may be at most one less than it has",
             )
-        ends = ((low, 1), (high, simplify(size - 1 - high)))
-        sides = [
-            B.flip(b, B.take(b, x, axis, at, n), [axis]) if B.is_above(b, n, 0) else None for n, at in ends
-        ]
+        before, after = (B.positive_part(b, amount) for amount in (low, high))
+        ends = ((before, 1), (after, simplify(size - 1 - after)))
+        sides = [None if equal(n, 0) else B.flip(b, B.take(b, x, axis, at, n), [axis]) for n, at in ends]
         x = _between(b, sides, B.cut(b, x, axis, low, high), axis)
     return x
 
 
 def _between(b: Builder, sides: Sequence[Value | None], x: Value, axis: int) -> Value:
-    """Return x between those of the two sides that there are."""
+    """Return x between the existing ones of the two sides."""
     return B.concat(b, [part for part in (sides[0], x, sides[1]) if part is not None], axis)
 
 
@@ -273,11 +283,8 @@ def replication_pad(b: Builder, x: Value, padding: Sequence[DimExpr]) -> Value:
             sympy.Ge(sympy.sympify(size), 1),
             f"replication_pad: an axis of size {format_dim(size)} has no edge; it needs at least 1 position",
         )
-        ends = ((low, 0), (high, simplify(size - 1)))
-        sides = [
-            _repeated(b, B.take(b, x, axis, at, 1), axis, n) if B.is_above(b, n, 0) else None
-            for n, at in ends
-        ]
+        ends = ((B.positive_part(b, low), 0), (B.positive_part(b, high), simplify(size - 1)))
+        sides = [None if equal(n, 0) else _repeated(b, B.take(b, x, axis, at, 1), axis, n) for n, at in ends]
         x = _between(b, sides, B.cut(b, x, axis, low, high), axis)
     return x
 
@@ -296,6 +303,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.slice_scatter.default",), slice_scatter),
     Composite(("aten.select_scatter.default",), select_scatter),
     Composite(("aten.diagonal_scatter.default",), diagonal_scatter),
+    Composite(("aten.fill_diagonal.default",), fill_diagonal),
     Composite(tuple(f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)), reflection_pad),
     Composite(tuple(f"aten.replication_pad{n}d.default" for n in (1, 2, 3)), replication_pad),
 )

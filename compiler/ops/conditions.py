@@ -1,5 +1,5 @@
-"""Conditions on sizes as plain values, and guards: what the contract does not prove is checked at every
-call."""
+"""Conditions on sizes as plain values, and guards: conditions that the contract does not prove are checked at
+every call."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
     """Append a guard that `condition` (a sympy relation, And, Or, Not or truth value) holds, unless it always
     does.
 
-    Raises ShapeError where it never does.
+    Raises ShapeError if it never does.
     """
     if condition is False or condition == sympy.false:
         raise ShapeError(f"a condition on sizes never holds: {message}", source=b.source)
+    condition = _as_bounds(condition)
     for part in condition.args if isinstance(condition, sympy.And) else (condition,):
         if not is_proved(b, part):
             if b.assume is not None:
@@ -39,8 +40,16 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
             b.apply("guard", truth(b, part), message=message)
 
 
+def _as_bounds(condition: Any) -> Any:
+    """Return Eq(Min(size, n), size) as size <= n; other conditions as they are."""
+    for least, size in (condition.args, condition.args[::-1]) if isinstance(condition, sympy.Eq) else ():
+        if isinstance(least, sympy.Min) and size in least.args:
+            return sympy.And(*(sympy.Le(size, other) for other in least.args if other != size))
+    return condition
+
+
 def require_elements(b: Builder, op: str, size: DimExpr) -> None:
-    """Append a guard that an axis of `size` is not empty, unless the contract says so."""
+    """Append a guard that an axis of `size` is not empty, unless the contract proves it."""
     add_guard(
         b,
         sympy.Ge(sympy.sympify(size), 1),
@@ -49,7 +58,7 @@ def require_elements(b: Builder, op: str, size: DimExpr) -> None:
 
 
 def is_proved(b: Builder, condition: Any) -> bool:
-    """Return True where the contract proves `condition`."""
+    """Return True if the contract proves `condition`."""
     if condition is True or condition == sympy.true:
         return True
     if isinstance(condition, sympy.And | sympy.Or):
@@ -70,7 +79,7 @@ def is_proved(b: Builder, condition: Any) -> bool:
 
 
 def _is_far(condition: Any, sides: list[DimExpr]) -> bool:
-    """Return True where sizes are compared with more than any tensor has, as torch does against overflow."""
+    """Return True if sizes are compared with more than any tensor has, as torch does against overflow."""
     low, high = sides if isinstance(condition, sympy.Le | sympy.Lt) else sides[::-1]
     return bool(sympy.sympify(high - low).as_coeff_Add()[0] >= 2**62)
 

@@ -1,5 +1,5 @@
-"""Control flow and calls. Their results have the types that their regions or attributes say;
-`compiler.reference` and the emitter give them their meaning, which no function of arrays alone could.
+"""Control flow and calls. Their results have the types of their regions or attributes; `compiler.reference`
+and the emitter define their meaning, which is not a function of arrays.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .matmul import matmul
 from .pointwise import add
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 
-#: The dtype of sums by those of a narrow image and its weight. Those of bytes are exact, in i32 modulo 2^32,
+#: The dtype of sums by those of a narrow image and its weight. Sums of bytes are exact, in i32 modulo 2^32
 #: or, for narrow groups, whose sums are short, in f32.
 SUMS = {("u8", "i8"): "i32", ("u8", "f32"): "f32", ("bf16", "bf16"): "f32"}
 PER_AXIS = ("kernel", "stride", "dilation", "expansion", "low", "high")
@@ -60,8 +60,8 @@ def _taps(attrs: Attrs) -> int:
 
 
 def out_sizes(sizes: Sequence[DimExpr], attrs: Attrs) -> list[DimExpr]:
-    """Return the spatial sizes of the result for those of x. Raises ShapeError where one is known to be
-    smaller than the kernel."""
+    """Return the spatial sizes of the result for those of x. Raises ShapeError if one is known to be smaller
+    than the kernel."""
     found: list[DimExpr] = []
     extents, reaches = [], []
     for i, size in enumerate(sizes):
@@ -125,7 +125,7 @@ def padded(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 
 def window(kernel: Sequence[DimExpr], **given: Any) -> dict[str, Any]:
-    """Return the attributes of a conv: ones and no padding, but for what is given."""
+    """Return the attributes of a conv; defaults are ones and no padding."""
     n = len(kernel)
     plain = {
         "stride": (1,) * n,
@@ -199,22 +199,22 @@ def convolution(
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
-    groups: int,
+    groups: DimExpr,
     *_: Any,
 ) -> Value:
     """torch.ops.aten.convolution: x [N, C, spatial..] (or without N) channels first."""
     n = len(B.shape_of(weight)) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
     if transposed:
-        return _transposed(b, x, weight, bias, stride, padding, dilation, _each(output_padding, n), groups)
-    return _forward(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=padding, high=padding)
+        return _transposed(b, x, weight, bias, groups, (stride, padding, dilation, _each(output_padding, n)))
+    return convolve(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=padding, high=padding)
 
 
-def _forward(b: Builder, x: Value, weight: Value, bias: Value | None, groups: int, **attrs: Any) -> Value:
+def convolve(b: Builder, x: Value, weight: Value, bias: Value | None, groups: DimExpr, **attrs: Any) -> Value:
     """weight [F, C / groups, kernel..]."""
     shape = B.shape_of(weight)
     n = len(shape) - 2
-    _check_channels(x, product((shape[1], groups)), groups, n, shape)
+    x = _of_channels(b, x, product((shape[1], groups)), groups, shape)
     columns = B.permute(b, weight, [*range(2, n + 2), 1, 0])
     return _apply(b, x, columns, bias, {**window(shape[2:], **attrs), "groups": groups})
 
@@ -224,14 +224,12 @@ def _transposed(
     x: Value,
     weight: Value,
     bias: Value | None,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    output_padding: tuple[int, ...],
-    groups: int,
+    groups: DimExpr,
+    steps: Sequence[tuple[int, ...]],
 ) -> Value:
     """weight [C, F / groups, kernel..]: the windows of the reversed kernel over x with zeros between its
-    elements."""
+    elements. `steps`: stride, padding, dilation and output padding of each axis."""
+    stride, padding, dilation, output_padding = steps
     channels, width, *sizes = B.shape_of(weight)
     kernel, n = tuple(sizes), len(sizes)
     for i, extra in enumerate(output_padding):
@@ -240,7 +238,8 @@ def _transposed(
                 f"conv_transpose: output_padding is {extra}; it must be smaller than stride {stride[i]} or "
                 f"dilation {dilation[i]}"
             )
-    _check_channels(x, channels, groups, n, (channels, width, *sizes))
+    x = _of_channels(b, x, channels, groups, (channels, width, *sizes))
+    _check_groups(b, channels, groups)
     parts = B.reshape(b, weight, (groups, B.divide(channels, groups), width, *sizes))
     columns = B.permute(b, parts, [*range(3, n + 3), 1, 0, 2])
     columns = B.reshape(b, columns, (*sizes, B.divide(channels, groups), product((groups, width))))
@@ -251,20 +250,31 @@ def _transposed(
     return _apply(b, x, columns, bias, attrs)
 
 
-def _check_channels(x: Value, wanted: DimExpr, groups: int, n: int, weight: Sequence[DimExpr]) -> None:
-    shape = B.shape_of(x)
+def _of_channels(b: Builder, x: Value, wanted: DimExpr, groups: DimExpr, weight: Sequence[DimExpr]) -> Value:
+    """Return x with the weight's number of channels; run-time sizes are checked."""
+    shape, n = B.shape_of(x), len(weight) - 2
     if len(shape) not in (n + 1, n + 2):
         raise ShapeError(
             f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{n}d, but got input of size: "
             f"{show(shape)}"
         )
-    channels = shape[-n - 1]
-    if not equal(channels, wanted):
+    axis = len(shape) - n - 1
+    if B.is_known(shape[axis] - wanted) and not equal(shape[axis], wanted):
         raise ShapeError(
             f"Given groups={groups}, weight of size {show(tuple(weight))}, expected input{show(shape)} to "
-            f"have {format_dim(wanted)} channels, but got {format_dim(channels)} channels "
+            f"have {format_dim(wanted)} channels, but got {format_dim(shape[axis])} channels "
             "instead"
         )
+    return B.of_size(b, "convolution", x, axis, wanted)
+
+
+def _check_groups(b: Builder, channels: DimExpr, groups: DimExpr) -> None:
+    """Append guards that channels divide into groups, unless they are known to."""
+    texts = format_dim(channels), format_dim(groups)
+    add_guard(b, sympy.Ge(sympy.sympify(groups), 1), f"convolution: groups, {texts[1]}, must be at least 1")
+    if not equal(product((B.divide(channels, groups), groups)), channels):
+        divides = sympy.Eq(sympy.Mod(sympy.sympify(channels), groups), 0)
+        add_guard(b, divides, "convolution: {} channels must divide into {} groups".format(*texts))
 
 
 def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
@@ -280,8 +290,10 @@ def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict
     columns = B.cast_to(b, columns, kind)
     _check_sizes(b, B.shape_of(x)[2:], attrs)
     x = B.permute(b, x, [0, *range(2, n + 2), 1])
-    if kind == "f32" and all(isinstance(size, int) for size in attrs["kernel"]):
-        *taps, width = B.shape_of(columns)
+    *taps, width = B.shape_of(columns)
+    _check_groups(b, width, attrs["groups"])
+    are_known = attrs["groups"] == 1 or (isinstance(attrs["groups"], int) and isinstance(width, int))
+    if kind == "f32" and are_known and all(isinstance(size, int) for size in attrs["kernel"]):
         result = b.one("conv", x, B.reshape(b, columns, (product(taps), width)), **attrs)
     else:
         result = _by_patches(b, x, columns, attrs)
@@ -292,8 +304,8 @@ def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict
 
 
 def _by_patches(b: Builder, x: Value, columns: Value, attrs: dict[str, Any]) -> Value:
-    """As the op `conv`, for kernels whose sizes only calls tell and for other dtypes than f32: the patches
-    are gathered axis by axis, then multiplied."""
+    """Like the op `conv`, for run-time kernel and group sizes and for dtypes other than f32: the
+    patches are gathered axis by axis, then multiplied."""
     n, groups, batch = len(attrs["kernel"]), attrs["groups"], B.shape_of(x)[0]
     *kernel, depth, width = B.shape_of(columns)
     sizes = out_sizes(B.shape_of(x)[1:-1], attrs)
@@ -313,7 +325,7 @@ _PLAIN = {"kernel": 1, "stride": 1, "dilation": 1, "expansion": 1, "low": 0, "hi
 
 
 def patches(b: Builder, x: Value, axis: int, size: DimExpr, attrs: dict[str, Any]) -> Value:
-    """Return x with an axis of positions of the result, `size`, and one of taps instead of an axis. `attrs`:
+    """Return x with an axis replaced by one of positions of the result, `size`, and one of taps. `attrs`:
     those of a conv for this axis."""
     if attrs == _PLAIN and equal(size, B.shape_of(x)[axis]):
         return B.add_axis(b, x, axis + 1)
@@ -337,7 +349,7 @@ def patches(b: Builder, x: Value, axis: int, size: DimExpr, attrs: dict[str, Any
 
 
 def _check_sizes(b: Builder, sizes: Sequence[DimExpr], attrs: dict[str, Any]) -> None:
-    """Append guards that the padded image is as large as the kernel; where it never is, `conv` says so."""
+    """Append guards that the padded image is as large as the kernel; if it never is, `conv` reports it."""
     for i, size in enumerate(sizes):
         reach = simplify(abs(attrs["dilation"][i]) * (attrs["kernel"][i] - 1) + 1)
         extent = simplify((size - 1) * attrs["expansion"][i] + 1 + attrs["low"][i] + attrs["high"][i])
@@ -355,7 +367,7 @@ def conv(
     stride: Sequence[int] = (1,),
     padding: str | Sequence[int] = (0,),
     dilation: Sequence[int] = (1,),
-    groups: int = 1,
+    groups: DimExpr = 1,
 ) -> Value:
     """conv1d, conv2d, conv3d; padding may be "valid" or "same"."""
     n = len(B.shape_of(weight)) - 2
@@ -370,7 +382,7 @@ def conv(
         high = tuple(simplify(t - part) for t, part in zip(total, low, strict=True))
     else:
         low = high = (0,) * n
-    return _forward(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=low, high=high)
+    return convolve(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=low, high=high)
 
 
 def conv_transpose(
@@ -381,7 +393,7 @@ def conv_transpose(
     stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,),
     output_padding: Sequence[int] = (0,),
-    groups: int = 1,
+    groups: DimExpr = 1,
     dilation: Sequence[int] = (1,),
 ) -> Value:
     """conv_transpose1d, conv_transpose2d, conv_transpose3d."""

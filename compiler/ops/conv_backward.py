@@ -30,8 +30,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:
-    """The gradients of a convolution's image x [N, C, spatial..], weight and bias; None where not asked
-    for."""
+    """The gradients of a convolution's image x [N, C, spatial..], weight and bias; None if not requested."""
     n, dtype = len(B.shape_of(weight)) - 2, B.dtype_of(x)
     kind = "f32" if dtype in ("f16", "bf16") else dtype
     grad, x, weight = (B.cast_to(b, value, kind) for value in (grad, x, weight))
@@ -61,8 +60,8 @@ def _of_image(
     transposed: bool,
     groups: int,
 ) -> Value:
-    """A transposed convolution of what a convolution gave, and a convolution of what a transposed one gave;
-    the places that no window reached have no gradient."""
+    """The transposed convolution for a convolution, and the convolution for a transposed one; positions that
+    no window reached have no gradient."""
     sizes = B.shape_of(x)[2:]
     n = len(sizes)
     extra = [0] * n if transposed else [step - 1 for step in stride]
@@ -82,7 +81,7 @@ def _of_weight(
     steps: Mapping[str, Sequence[int]],
 ) -> Value:
     """The gradient of a weight [F, C / groups, kernel..], which made `grad` [N, F, out..] of the image
-    [N, C, spatial..]: sums over all places of `grad`."""
+    [N, C, spatial..]: sums over all positions of `grad`."""
     width, depth, *kernel = shape
     n, (batch, _, *sizes) = len(kernel), B.shape_of(grad)
     attrs = window(kernel, **steps)

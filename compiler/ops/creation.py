@@ -13,7 +13,7 @@ import sympy
 from ..ir.dims import DimExpr, equal, format_dim
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value
-from ..ir.promotion import DEFAULT_FLOAT, is_float, scalar_dtype
+from ..ir.promotion import DEFAULT_FLOAT, is_float
 from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
@@ -121,13 +121,11 @@ def full(
     b: Builder, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value everywhere; its own dtype unless one is given."""
-    if isinstance(value, Value):
-        return B.expand(b, B.tensor_of(b, value, dtype), tuple(size))
-    return B.full(b, value, dtype or scalar_dtype(value), tuple(size))
+    return B.full(b, value, dtype or B.common_dtype(value), tuple(size))
 
 
 def zeros(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
-    """Zeros (also for `empty`, whose contents are open)."""
+    """Zeros (also for `empty`, whose contents are undefined)."""
     return B.full(b, 0, dtype or DEFAULT_FLOAT, tuple(size))
 
 
@@ -150,7 +148,7 @@ def ones(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: 
     return B.full(b, 1, dtype or DEFAULT_FLOAT, tuple(size))
 
 
-def full_like(b: Builder, x: Value, value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+def full_like(b: Builder, x: Value, value: B.Tensorlike, *, dtype: str | None = None, **_: Any) -> Value:
     """The value in x's shape and dtype, or another."""
     return B.full(b, value, dtype or B.dtype_of(x), B.shape_of(x))
 
@@ -166,7 +164,7 @@ def ones_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Va
 
 
 def new_full(
-    b: Builder, x: Value, size: Sequence[DimExpr], value: B.Number, *, dtype: str | None = None, **_: Any
+    b: Builder, x: Value, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value in x's dtype and another shape."""
     return B.full(b, value, dtype or B.dtype_of(x), tuple(size))
@@ -182,19 +180,27 @@ def new_ones(b: Builder, x: Value, size: Sequence[DimExpr], *, dtype: str | None
     return new_full(b, x, size, 1, dtype=dtype)
 
 
-def arange(b: Builder, end: B.Number, *, dtype: str | None = None, **_: Any) -> Value:
+def arange(b: Builder, end: B.Tensorlike, *, dtype: str | None = None, **_: Any) -> Value:
     """0, 1, ... below `end`."""
     return arange_step(b, 0, end, 1, dtype=dtype)
 
 
 def arange_step(
-    b: Builder, start: B.Number, end: B.Number, step: B.Number = 1, *, dtype: str | None = None, **_: Any
+    b: Builder,
+    start: B.Tensorlike,
+    end: B.Tensorlike,
+    step: B.Tensorlike = 1,
+    *,
+    dtype: str | None = None,
+    **_: Any,
 ) -> Value:
     """start, start + step, ... before `end`; i64 where all three are integers, else f32, unless a dtype is
-    given. Integers are counted from integers; in f16 and bf16 each number is rounded, not what it is made
-    of."""
-    floats = any(isinstance(x, float) for x in (start, end, step))
+    given. Integers are counted from integers; in f16 and bf16 each number is rounded, but not its
+    operands."""
+    floats = any(isinstance(x, float) or _is_float_value(x) for x in (start, end, step))
     dtype = dtype or (DEFAULT_FLOAT if floats else "i64")
+    if any(isinstance(x, Value) for x in (start, end, step)):
+        return _counted(b, start, step, _n_steps_at_run_time(b, start, end, step), dtype)
     if dtype == "i64":  # PyTorch counts steps of narrower integers in floats
         start, end, step = (int(x) if isinstance(x, float) else x for x in (start, end, step))
         floats = False
@@ -204,18 +210,37 @@ def arange_step(
     if floats and isinstance(end, sympy.Expr):
         length = _n_float_steps(b, start, end, step)
     elif floats:
-        numbers = [float(x) for x in (start, end, step)]
+        numbers = [float(cast(float, x)) for x in (start, end, step)]
         length = max(ceil((numbers[1] - numbers[0]) / numbers[2]), 0)
     else:
         length = _n_steps(b, *(cast(DimExpr, x) for x in (start, end, step)))
+    return _counted(b, start, step, length, dtype)
+
+
+def _counted(b: Builder, start: B.Tensorlike, step: B.Tensorlike, length: DimExpr, dtype: str) -> Value:
+    """Return `length` numbers start, start + step, ..."""
     if not is_float(dtype):
         start, step = (int(x) if isinstance(x, float) else x for x in (start, step))
     wide = "f32" if dtype in ("f16", "bf16") else dtype
-    if all(isinstance(x, int | float) or B.is_size(b, x) for x in (start, step)):
+    if all(isinstance(x, int | float) or not isinstance(x, Value) and B.is_size(b, x) for x in (start, step)):
         return B.cast_to(b, b.one("iota", start=start, step=step, length=length, dtype=wide), dtype)
     places = b.one("iota", start=0, step=1, length=length, dtype="i64")  # kernels take sizes, which are >= 0
     made = B.pointwise(b, "add", B.pointwise(b, "mul", places, step), start)
     return B.cast_to(b, B.cast_to(b, made, wide), dtype)
+
+
+def _is_float_value(x: B.Tensorlike) -> bool:
+    return isinstance(x, Value) and is_float(B.common_dtype(x))
+
+
+def _n_steps_at_run_time(b: Builder, start: B.Tensorlike, end: B.Tensorlike, step: B.Tensorlike) -> DimExpr:
+    """Return how many numbers start, start + step, ... are before `end`, with a run-time value among them, in
+    f64 as in PyTorch."""
+    first, last, by = (B.tensor_of(b, x, "f64") for x in (start, end, step))
+    found = b.one("ceil", B.pointwise(b, "div", B.pointwise(b, "sub", last, first), by))
+    length = b.take_size()
+    b.one("item", B.cast_to(b, B.pointwise(b, "maximum", found, 0.0), "i64"), symbol=str(length))
+    return length
 
 
 def _n_float_steps(b: Builder, start: B.Number, end: DimExpr, step: B.Number) -> DimExpr:
@@ -243,7 +268,7 @@ def _n_steps(b: Builder, start: DimExpr, end: DimExpr, step: DimExpr) -> DimExpr
 
 
 def _n_symbolic_steps(b: Builder, distance: DimExpr, step: DimExpr) -> DimExpr:
-    """Return how many steps of a size that calls tell lie before `distance`."""
+    """Return how many steps of run-time size are within `distance`."""
     add_guard(b, sympy.Ge(sympy.sympify(step), 1), f"arange: the step, {format_dim(step)}, must be above 0")
     whole = B.divide(distance, step)
     if not equal(distance, whole * step):
@@ -322,7 +347,7 @@ def to_dtype(b: Builder, x: Value, dtype: str | None = None, *_: Any, **__: Any)
 
 
 def to_copy(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
-    """x as `dtype`, where one is given; devices and layouts are all the same here."""
+    """x as `dtype`, if given; devices and layouts do not matter here."""
     return to_dtype(b, x, dtype)
 
 

@@ -1,4 +1,4 @@
-"""What an operator's declaration says. One `Op` is one operator of the graph IR; one `Composite` is a torch
+"""Declarations of operators. One `Op` is one operator of the graph IR; one `Composite` is a torch
 operator that is written in terms of others when it is imported. Everything else (importers, type inference,
 lowering, documentation, generated tests) reads these.
 
@@ -99,8 +99,8 @@ class Composite:
 
     `expand(builder, *args, **kwargs)` gets the overload's arguments in the order of its schema, defaults
     filled in, those after the `*` by name: graph values for tensors; ints or dimension expressions for sizes;
-    dtypes by name; lists and numbers as they are. It returns a Value, a tuple of them, or None where nothing
-    is left to do.
+    dtypes by name; lists and numbers unchanged. It returns a Value, a tuple of them, or None if there is no
+    result.
     """
 
     torch: tuple[str, ...]

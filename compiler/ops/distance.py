@@ -14,7 +14,7 @@ from .reduce import vector_norm
 
 
 def _norm_of_difference(b: Builder, x: Value, y: Value, p: float) -> Value:
-    """(sum |x - y|^p)^(1/p) over the last axis, computed as PyTorch's kernels of distances do."""
+    """(sum |x - y|^p)^(1/p) over the last axis, computed as in PyTorch's distance kernels."""
     difference = B.pointwise(b, "sub", x, y)
     if B.shape_of(difference)[-1] == 0:
         return B.full(b, 0, B.dtype_of(difference), B.shape_of(difference)[:-1])

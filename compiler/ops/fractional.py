@@ -1,4 +1,4 @@
-"""Pools whose windows random numbers place, and the gradients of pools that kept their places."""
+"""Pools with randomly placed windows, and the gradients of pools that kept their indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPS: tuple[Op, ...] = ()
 
 
 def _starts(b: Builder, sample: Value, length: DimExpr, window: int, count: DimExpr) -> Value:
-    """Return where the windows along an axis begin: [rows, count] for samples [rows, 1] from 0 to 1."""
+    """Return the starts of the windows along an axis: [rows, count] for samples [rows, 1] from 0 to 1."""
     dtype, rest = B.dtype_of(sample), simplify(length - window)
     steps = B.pointwise(b, "maximum", B.full(b, simplify(count - 1), dtype), 1.0)
     apart = B.pointwise(b, "div", B.full(b, rest, dtype), steps)
@@ -65,14 +65,14 @@ def _fractional(
 def fractional_max_pool2d(
     b: Builder, x: Value, kernel: Sequence[int], sizes: Sequence[DimExpr], samples: Value
 ) -> tuple[Value, Value]:
-    """The greatest elements of windows that samples place, and their places."""
+    """The greatest elements of windows placed by samples, and their indices."""
     return _fractional(b, x, kernel, sizes, samples, (1, 0))
 
 
 def fractional_max_pool3d(
     b: Builder, x: Value, kernel: Sequence[int], sizes: Sequence[DimExpr], samples: Value
 ) -> tuple[Value, Value]:
-    """The greatest elements of windows that samples place, and their places."""
+    """The greatest elements of windows placed by samples, and their indices."""
     return _fractional(b, x, kernel, sizes, samples, (0, 1, 2))
 
 

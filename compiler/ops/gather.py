@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..ir.dims import DimExpr, simplify
+from ..ir.dims import DimExpr, equal, product, simplify
 from ..ir.errors import ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ir.ranges import always_at_most
 from ..ir.types import TensorType, Type
 from . import build as B
 from .declare import Composite, Op, Sample
-from .rules import Attrs, Types, check_axis, check_dtype, tensors
+from .rules import Attrs, Types, check_axis, check_dtype, same_dtype, same_shape, tensors
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> Sequence[Type]:
@@ -36,6 +36,20 @@ def _gather(args: Sequence[Any], attrs: Attrs) -> Any:
     if wrong.size:
         raise ShapeError(f"gather: index {wrong[0]} is outside of an axis of size {size}")
     return np.take(table, index, axis=attrs["axis"])
+
+
+def _infer_place(types: Types, attrs: Attrs) -> Sequence[Type]:
+    index, given = tensors("place", types, 2)
+    check_dtype("place", same_dtype("place", [index, given]), ["i64"])
+    return (TensorType("i64", same_shape("place", [index, given])),)
+
+
+def _place(args: Sequence[Any], attrs: Attrs) -> Any:
+    index, given = args
+    wrong = given[(index < 0) | (index >= attrs["size"])]
+    if wrong.size:
+        raise ShapeError(f"place: index {wrong[0]} is outside of an axis of size {attrs['size']}")
+    return index
 
 
 def _example(table: str, index: str, axis: int, size: int) -> Sample:
@@ -63,8 +77,26 @@ OPS: tuple[Op, ...] = (
             (_example("f32[3]", "f32[2]", 0, 3), "gather: the dtype is f32; it takes i32, i64"),
         ),
     ),
+    Op(
+        "place",
+        "pointwise",
+        "place(Tensor index, Tensor given; size) -> Tensor",
+        "index, an integer from 0 to below `size`. One that is none is an error when it runs, which names "
+        "what was given for it.",
+        _infer_place,
+        _place,
+        scalar="checked",
+        samples=(
+            Sample(("i64[2, s0]", "i64[2, s0]"), {"size": 9}, "index:9"),
+            Sample(("i64[]", "i64[]"), {"size": 1}, "index:1"),
+            Sample(("i64[0]", "i64[0]"), {"size": 3}, "index:3"),
+        ),
+        errors=((Sample(("i32[3]", "i32[3]"), {"size": 3}), "place: the dtype is i32; it takes i64"),),
+    ),
 )
 
+
+MAX_COUNTED = 1 << 16  # elements of a constant that is compared with 0, 1, 2, ...
 
 # Known indices ------------------------------------------------------------------------------------
 
@@ -78,7 +110,7 @@ class Counting(NamedTuple):
 
 
 def counting(x: Value) -> Counting | None:
-    """Return how `x` counts up, where its definition tells, else None."""
+    """Return how `x` counts up, if its definition shows it, else None."""
     node = x.node
     if node is None:
         return None
@@ -86,6 +118,8 @@ def counting(x: Value) -> Counting | None:
         return Counting(None, node.attrs["value"])
     if node.op == "iota":
         return Counting(0, node.attrs["start"]) if node.attrs["step"] == 1 else None
+    if node.op == "constant":
+        return _counting_constant(node.attrs["array"])
     if node.op not in ("reshape", "expand", "slice", "permute", "cast"):
         return None
     inner = node.arg(0)
@@ -93,6 +127,19 @@ def counting(x: Value) -> Counting | None:
     if found is None or found.axis is None or node.op == "cast":
         return found
     return _through(node.op, node.attrs, B.shape_of(inner), B.shape_of(x), found)
+
+
+def _counting_constant(array: np.ndarray) -> Counting | None:
+    """Return how a table of integers, such as a model's position ids, counts up."""
+    if array.dtype.kind != "i" or not 0 < array.size <= MAX_COUNTED:
+        return None
+    start = int(array.reshape(-1)[0])
+    if (array == start).all():
+        return Counting(None, start)
+    axis = next(axis for axis, size in enumerate(array.shape) if size > 1)
+    line = np.arange(start, start + array.shape[axis])
+    counts = (array == line.reshape(-1, *[1] * (array.ndim - axis - 1))).all()
+    return Counting(axis, start) if counts else None
 
 
 def _through(
@@ -115,7 +162,7 @@ def _through(
 
 
 def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
-    """Return how `index` counts where that proves every index to be in 0 .. size - 1."""
+    """Return how `index` counts if that proves every index to be in 0 .. size - 1."""
     found = counting(index)
     if found is None:
         return None
@@ -128,9 +175,11 @@ def _in_range(b: Builder, index: Value, size: DimExpr) -> Counting | None:
 
 
 def gather(b: Builder, table: Value, index: Value, axis: int) -> Value:
-    """The op `gather`, or a view where the indices are known to count up."""
+    """The op `gather`, or a view if the indices are known to count up."""
     shape, places = B.shape_of(table), B.shape_of(index)
     found = _in_range(b, index, shape[axis])
+    if found is None and _is_row_major(index, shape[axis]):
+        return B.reshape(b, table, (*shape[:axis], *places, *shape[axis + 1 :]))
     if found is None:
         index = index if B.dtype_of(index) in ("i64", "i32") else B.cast_to(b, index, "i64")
         return b.one("gather", table, index, axis=axis)
@@ -139,6 +188,47 @@ def gather(b: Builder, table: Value, index: Value, axis: int) -> Value:
     block = [length if i == found.axis else 1 for i in range(len(places))]
     part = B.reshape(b, part, (*shape[:axis], *block, *shape[axis + 1 :]))
     return B.expand(b, part, (*shape[:axis], *places, *shape[axis + 1 :]))
+
+
+def _is_row_major(index: Value, size: DimExpr) -> bool:
+    """Return True for an index that is row * columns + column, with all rows and columns of `size` elements:
+    the elements in order. Some exporters index masks so."""
+    shape = B.shape_of(index)
+    axes = [axis for axis, each in enumerate(shape) if not B.is_one(each)]
+    if len(axes) != 2 or not equal(product(shape), size):
+        return False
+    node = _unwrapped(index).node
+    if node is None or node.op != "add":
+        return False
+    wanted = [Counting(axis, 0) for axis in axes]
+    return any(
+        counting(column) == wanted[1] and _counted_rows(row, shape[axes[1]]) == wanted[0]
+        for row, column in (node.present, node.present[::-1])
+    )
+
+
+def _unwrapped(index: Value) -> Value:
+    """Return x of where(x < 0, x + size, x)."""
+    node = index.node
+    if node is None or node.op != "where" or node.arg(0).node is None:
+        return index
+    x, sign = node.arg(2), node.arg(0).definition
+    is_sign = sign.op == "lt" and sign.arg(0) is x and counting(sign.arg(1)) == Counting(None, 0)
+    return x if is_sign else index
+
+
+def _counted_rows(x: Value, columns: DimExpr) -> Counting | None:
+    """Return how the rows of row * columns count up."""
+    more, node = 0, x.node
+    if node is not None and node.op == "expand":
+        more, node = len(B.shape_of(x)) - len(B.shape_of(node.arg(0))), node.arg(0).node
+    if node is None or node.op != "mul":
+        return None
+    for row, factor in (node.present, node.present[::-1]):
+        found, scale = counting(row), counting(factor)
+        if found and scale and scale.axis is None and found.axis is not None and equal(scale.start, columns):
+            return Counting(found.axis + more, found.start)
+    return None
 
 
 # torch's overloads --------------------------------------------------------------------------------
@@ -161,7 +251,11 @@ def torch_gather(b: Builder, x: Value, dim: int, index: Value, *_: Any, **__: An
     """out[i, j, ..] = x[.., index[i, j, ..] at `dim`, ..]; other axes of the index may be shorter than
     x's."""
     shape, places = B.shape_of(x), B.shape_of(index)
-    if 0 in places:  # of any rank
+    if max(len(shape), 1) != max(len(places), 1):
+        line = B.reshape(b, index, [B.product(places)])
+        B.of_size(b, f"gather: elements of an index of rank {len(places)}, not {len(shape)}", line, 0, 0)
+        return B.full(b, 0, B.dtype_of(x), places)
+    if 0 in places:
         return B.full(b, 0, B.dtype_of(x), places)
     if not shape or not places:
         return B.reshape(
@@ -199,27 +293,28 @@ def _gather_points(b: Builder, x: Value, indices: Sequence[Value], places: Seque
 def merged_index(
     b: Builder, shape: Sequence[DimExpr], indices: Sequence[Value], places: Sequence[DimExpr]
 ) -> Value:
-    """The places (indices[0], indices[1], ..) of axes `shape` as places of their merged axis.
+    """The positions (indices[0], indices[1], ..) of axes `shape` as positions of their merged axis.
 
-    An index out of range must not become a legal one by merging, so it makes the merged index negative.
+    An index out of range must not become a legal one by merging, so each is checked separately.
     """
     if len(indices) == 1:
         return B.expand(b, indices[0], places)
     merged: Value | None = None
     for size, index in zip(shape, indices, strict=True):
-        index = B.expand(b, B.cast_to(b, index, "i64"), places)
-        known = _in_range(b, index, size) is not None
+        index = B.expand(b, _placed(b, index, index, size), places)
         merged = (
             index if merged is None else B.pointwise(b, "add", B.pointwise(b, "mul", merged, size), index)
         )
-        if not known:
-            inside = B.pointwise(b, "and", B.pointwise(b, "ge", index, 0), B.pointwise(b, "lt", index, size))
-            merged = B.where(b, inside, merged, _NEVER)
     assert merged is not None
     return merged
 
 
-_NEVER = -(2**40)  # stays negative through later steps of merging
+def _placed(b: Builder, index: Value, given: Value, size: DimExpr) -> Value:
+    """Return `index`, i64, with a check that it is in 0 .. size - 1, unless that is known."""
+    is_checked = index.node is not None and index.node.op == "place" and equal(index.node.attrs["size"], size)
+    if is_checked or _in_range(b, index, size) is not None:
+        return B.cast_to(b, index, "i64")
+    return b.one("place", B.cast_to(b, index, "i64"), B.cast_to(b, given, "i64"), size=size)
 
 
 def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
@@ -255,15 +350,15 @@ def take(b: Builder, x: Value, index: Value) -> Value:
 
 
 def size_of(b: Builder, x: Value) -> DimExpr:
-    """Return the size symbol whose value is an integer tensor's only element."""
+    """Return the size symbol defined by an integer tensor's only element."""
     size = b.take_size()
     b.one("item", B.reshape(b, x, []), symbol=str(size))
     return size
 
 
 def holding(b: Builder, mask: Value) -> Value:
-    """The places where a mask holds, of all its elements in order: as many as there are. A mask that is used
-    again has the same ones, under the same size."""
+    """The indices of all true elements of a mask, in order. A mask that is used again has the same ones, with
+    the same size."""
     if mask not in b.places:
         b.places[mask] = _holding(b, mask)
     return b.places[mask]
@@ -276,7 +371,8 @@ def _holding(b: Builder, mask: Value) -> Value:
 
 
 def without_masks(b: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value, list[Value | None]]:
-    """Return x and its indices with the axes of each bool mask merged to one, indexed by where it holds."""
+    """Return x and its indices with the axes of each bool mask merged to one, indexed by the mask's true
+    elements."""
     found: list[Value | None] = []
     for i in indices:
         if i is not None and B.dtype_of(i) in ("bool", "u8"):
@@ -290,17 +386,18 @@ def without_masks(b: Builder, x: Value, indices: Sequence[Value | None]) -> tupl
 
 
 def wrapped(b: Builder, index: Value, size: DimExpr) -> Value:
-    """Return `index` with negative ones counted from the end."""
+    """Return `index` with negative ones counted from the end; those out of range are errors."""
     if _in_range(b, index, size) is not None:
         return index
     index = B.cast_to(b, index, "i64")
-    return B.where(b, B.pointwise(b, "lt", index, 0), B.pointwise(b, "add", index, size), index)
+    placed = B.where(b, B.pointwise(b, "lt", index, 0), B.pointwise(b, "add", index, size), index)
+    return _placed(b, placed, index, size)
 
 
 def _view_of_points(
     b: Builder, x: Value, indices: Sequence[Value], places: Sequence[DimExpr]
 ) -> Value | None:
-    """Return x at `indices` as a view, where every index counts up along another axis of the result."""
+    """Return x at `indices` as a view, if every index counts up along a different axis of the result."""
     shape, n = B.shape_of(x), len(indices)
     found = [_in_range(b, i, size) for i, size in zip(indices, shape, strict=False)]
     axes = [

@@ -1,5 +1,5 @@
 """Matrix products of groups of rows, columns or inner positions: torch's _grouped_mm, of mixtures of experts.
-Where each group ends is data: every group is a product of its own, of a size that the offsets tell."""
+The ends of groups are data: every group is a separate product, whose size is given by the offsets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def grouped_mm(
     bias: Value | None = None,
     out_dtype: str | None = None,
 ) -> Value:
-    """Products of matrices. Group g of an axis ends before position offs[g] of it: of x's rows where only y
-    has three axes, of y's columns where only x has, else of the inner axis. What follows the last group is
-    0."""
+    """Products of matrices. Group g of an axis ends before position offs[g] of it: of x's rows if only y has
+    three axes, of y's columns if only x has, else of the inner axis. Elements after the last group are 0."""
     if bias is not None:
         raise UnsupportedOp(f"{OP}: a bias cannot be compiled; add it to the result")
     ranks = len(B.shape_of(x)), len(B.shape_of(y))
@@ -69,7 +68,7 @@ def _inner(b: Builder, x: Value, y: Value, offs: Value) -> Value:
 
 
 def _groups(b: Builder, offs: Value, n_groups: DimExpr, size: DimExpr) -> Iterator[tuple[DimExpr, DimExpr]]:
-    """Yield (start, end) of every group of an axis of `size`. Raises UnsupportedOp where their number is not
+    """Yield (start, end) of every group of an axis of `size`. Raises UnsupportedOp if their number is not
     known."""
     found = B.shape_of(offs)[0]
     if not isinstance(found, int) or not isinstance(n_groups, int):

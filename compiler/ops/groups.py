@@ -32,7 +32,7 @@ def embedding_bag(
     *,
     has_gradient: bool = True,
 ) -> tuple[Value | None, ...]:
-    """The sum, mean or maximum of the weight's rows in every bag, and what its gradient needs."""
+    """The sum, mean or maximum of the weight's rows in every bag, and the values for its gradient."""
     settings = (mode, per_sample_weights, include_last_offset, padding_idx)
     found = _bags(b, weight, indices, offsets, *settings)
     if not has_gradient:
@@ -41,7 +41,7 @@ def embedding_bag(
 
 
 def embedding_bag_forward_only(b: Builder, *args: Any, **named: Any) -> tuple[Value | None, ...]:
-    """The same where there is no gradient: the other results have no meaning."""
+    """The same without gradient: the other results are meaningless."""
     return embedding_bag(b, *args, **named, has_gradient=False)
 
 
@@ -78,7 +78,7 @@ def _bags(
 
 
 def _bag_size(indices: Value, offsets: Value, include_last_offset: bool) -> DimExpr | None:
-    """Return the one size of all bags, where the offsets are known to be its multiples, else None."""
+    """Return the common size of all bags, if the offsets are known to be its multiples, else None."""
     node = offsets.node
     if node is not None and node.op == "iota" and not include_last_offset and node.attrs["start"] == 0:
         size: DimExpr = node.attrs["step"]
@@ -124,10 +124,10 @@ def grouped(
     axis: int,
     of_none: float,
 ) -> Value:
-    """Reduce the positions of an axis of x by groups; those of a group beyond the last are left out.
+    """Reduce the positions of an axis of x by groups; those of a group beyond the last are ignored.
 
-    `initial`: what a reduction begins with, None: its neutral element, and then `of_none` is the result of
-    groups without positions.
+    `initial`: the initial value of a reduction, None: its neutral element, and then `of_none` is the result
+    of empty groups.
     """
     dtype, shape = B.dtype_of(x), B.shape_of(x)
     sizes = (*shape[:axis], simplify(n_groups + 1), *shape[axis + 1 :])
@@ -146,7 +146,7 @@ def grouped(
 
 
 def embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, p: float) -> Value:
-    """The weight, the rows that indices name scaled down to a norm of at most max_norm."""
+    """The weight with the indexed rows scaled down to a norm of at most max_norm."""
     rows, _ = B.shape_of(weight)
     line = B.reshape(b, indices, [B.product(B.shape_of(indices))])
     unused, used = (B.full(b, value, "bool", (1,)) for value in (False, True))
@@ -169,7 +169,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: float | None = None,
 ) -> Value:
-    """Reductions of segments of an axis that lie one after the other."""
+    """Reductions of consecutive segments of an axis."""
     if indices is not None or (lengths is None) == (offsets is None) or not is_float(B.dtype_of(data)):
         raise UnsupportedOp("segment_reduce: give lengths or offsets of segments of floats")
     shape = B.shape_of(data)
@@ -179,7 +179,7 @@ def segment_reduce(
     given = B.cast_to(b, given, "i64")
     count = B.shape_of(given)[-1]
     ends = B.reshape(b, given, [rows, count])
-    n_before = 1 if lengths is None else 0  # the first offset ends what is in no segment
+    n_before = 1 if lengths is None else 0  # the first offset ends the elements outside of segments
     if lengths is not None:
         ends = B.reshape(
             b, b.one("scan", B.reshape(b, ends, [rows, count, 1]), function="sum"), [rows, count]
@@ -199,7 +199,7 @@ def segment_reduce(
 
 
 def _n_kept(b: Builder, kept: Value | None, size: DimExpr, like: Value) -> Value:
-    """Return by how much the sum of a bag is divided: never by 0."""
+    """Return the divisor of a bag's sum, never 0."""
     dtype = B.dtype_of(like)
     if kept is None:
         return B.pointwise(b, "maximum", B.full(b, size, dtype), 1.0)

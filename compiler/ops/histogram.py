@@ -1,4 +1,4 @@
-"""How often values are: modes and histograms."""
+"""Frequencies of values: modes and histograms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPS: tuple[Op, ...] = ()
 
 
 def mode(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The most frequent element along an axis, of several the smallest, and its last place."""
+    """The most frequent element along an axis, the smallest of several, and its last index."""
     if not B.shape_of(x):
         return x, B.full(b, 0, "i64")
     axis = B.axis_of("mode", dim, len(B.shape_of(x)))
@@ -35,7 +35,7 @@ def mode(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Va
 
 
 def _run_lengths(b: Builder, values: Value, axis: int) -> Value:
-    """Return at the end of each run of equal elements along an axis how long it is, elsewhere 0."""
+    """Return the length of each run of equal elements along an axis, at its end, and 0 elsewhere."""
     shape = B.shape_of(values)
     length, rest = shape[axis], simplify(shape[axis] - 1)
     at = B.iota(b, length, axis, len(shape))
@@ -61,15 +61,16 @@ def _ends(b: Builder, line: Value, low: float, high: float, margin: float) -> tu
         return B.full(b, low, dtype), B.full(b, high, dtype)
     if B.shape_of(line)[0] == 0:
         return B.full(b, 0, dtype), B.full(b, 1, dtype)
-    require_elements(b, "histogram", B.shape_of(line)[0])
     least, most = (B.reduce(b, f"reduce_{kind}", line, [0], False) for kind in ("min", "max"))
+    is_empty = B.pointwise(b, "gt", least, most)  # of no elements: infinity and minus infinity
+    least, most = (B.where(b, is_empty, B.full(b, n, dtype), end) for n, end in ((0, least), (1, most)))
     same = B.pointwise(b, "eq", least, most)
     wider = [B.pointwise(b, "add", end, by) for end, by in ((least, -margin), (most, margin))]
     return B.where(b, same, wider[0], least), B.where(b, same, wider[1], most)
 
 
 def _counted(b: Builder, places: Value, inside: Value, weights: Value, bins: DimExpr) -> Value:
-    """Return the sums of weights at places below `bins`, of those that are inside."""
+    """Return the sums of weights at indices below `bins`, of elements inside of the range."""
     kept = B.where(b, inside, places, B.full(b, bins, "i64"))
     none = B.full(b, 0, B.dtype_of(weights), (1,))
     found = scatter(b, none, kept, weights, 0, "sum", (simplify(bins + 1),))
@@ -87,7 +88,7 @@ def _line(b: Builder, op: str, x: Value) -> Value:
 
 
 def histc(b: Builder, x: Value, bins: int = 100, low: float = 0, high: float = 0) -> Value:
-    """How many elements are in each of so many equal parts of a range."""
+    """The number of elements in each of `bins` equal parts of a range."""
     line = _line(b, "histc", x)
     first, last = _ends(b, line, low, high, 1.0)
     inside = _inside(b, line, first, last)
@@ -129,7 +130,7 @@ def histogram(
     weight: Value | None = None,
     density: bool = False,
 ) -> tuple[Value, Value]:
-    """How many elements, or what weight, are in each of so many equal parts of a range; their edges."""
+    """The number of elements, or their weight, in each of `bins` equal parts of a range; the edges."""
     line = _line(b, "histogram", x)
     low, high = range or (0.0, 0.0)
     first, last = _ends(b, line, low, high, 0.5)
@@ -146,7 +147,7 @@ def histogram(
 def histogram_of_edges(
     b: Builder, x: Value, edges: Value, *, weight: Value | None = None, density: bool = False
 ) -> tuple[Value, Value]:
-    """How many elements, or what weight, are between edges; the edges."""
+    """The number of elements, or their weight, between edges; the edges."""
     if B.dtype_of(edges) != B.dtype_of(x) or len(B.shape_of(edges)) != 1:
         raise UnsupportedOp("histogram: the edges must have one axis and the input's dtype")
     return _histogram(b, x, edges, weight, density)

@@ -1,4 +1,4 @@
-"""Loops over the rows of tensors, as `while` nodes whose results are put into place row by row."""
+"""Loops over the rows of tensors, as `while` nodes whose results are written row by row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Step = Callable[[Value, list[Value]], list[Value]]
 
 
 def for_each(b: Builder, length: DimExpr, carried: Sequence[Value], step: Step, what: str) -> list[Value]:
-    """Run `step(row, carried)` for the rows 0 .. length - 1, `row` a 0-d i64 tensor; return what it carries.
+    """Run `step(row, carried)` for the rows 0 .. length - 1, `row` a 0-d i64 tensor; return the carried
+    values.
 
-    Raises UnsupportedOp, for the operator `what`, where the step gives other types than it takes.
+    Raises UnsupportedOp, for the operator `what`, if the step changes the types.
     """
 
     def turn(place: Value, carried: list[Value]) -> list[Value]:
@@ -27,7 +28,7 @@ def for_each(b: Builder, length: DimExpr, carried: Sequence[Value], step: Step, 
 
 
 def for_each_place(b: Builder, length: Value, carried: Sequence[Value], step: Step, what: str) -> list[Value]:
-    """As `for_each`, `length` and what the step gets being ints."""
+    """Like `for_each`, with an int `length` and int indices."""
     return _loop(b, lambda: length, carried, step, what)
 
 
@@ -63,7 +64,7 @@ def block(b: Builder, params: list[Value], results: Callable[[], list[Value]]) -
 
 
 def require_types(name: str, what: str, wanted: Sequence[Type], *blocks: Block) -> None:
-    """Raise UnsupportedOp where blocks yield other types."""
+    """Raise UnsupportedOp if blocks yield other types."""
     for each in blocks:
         for value, type in zip(each.results, wanted, strict=True):
             if not types_equal(value.type, type):

@@ -97,7 +97,7 @@ def _linear(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def product(b: Builder, x: Value, y: Value) -> Value:
-    """x [batch.., M, K] times y [K, N] or [batch.., K, N] as the kernels have it.
+    """x [batch.., M, K] times y [K, N] or [batch.., K, N] in a form for kernels.
 
     The matmul family is f32's. f16 and bf16 are converted there and back; in other dtypes the product is sums
     of products, of the row family.
@@ -117,7 +117,7 @@ def product(b: Builder, x: Value, y: Value) -> Value:
 def _decompose_linear(b: Builder, node: Node) -> Sequence[Value]:
     """x [.., K] becomes rows [M, K], times the transposed weight [K, N], plus the bias.
 
-    f16 and bf16 are rounded once, behind the bias.
+    f16 and bf16 are rounded once, after the bias.
     """
     x, weight = node.arg(0), node.arg(1)
     bias = node.args[2] if len(node.args) > 2 else None
@@ -201,7 +201,7 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     x_rank, y_rank = len(B.shape_of(x)), len(B.shape_of(y))
     left = B.add_axis(b, x, 0) if x_rank == 1 else x
     right = B.add_axis(b, y, 1) if y_rank == 1 else y
-    result = _batched(b, _of_size(b, "matmul", left, -1, B.shape_of(right)[-2]), right)
+    result = _batched(b, B.of_matching_size(b, "matmul", left, -1, B.shape_of(right)[-2]), right)
     if x_rank == 1:
         result = B.drop_axis(b, result, len(B.shape_of(result)) - 2)
     return B.drop_axis(b, result, len(B.shape_of(result)) - 1) if y_rank == 1 else result
@@ -213,7 +213,7 @@ def _batched(b: Builder, x: Value, y: Value) -> Value:
         return product(b, x, y)
     for back in range(3, min(len(x_shape), len(y_shape)) + 1):
         if not B.is_one(x_shape[-back]) and not B.is_one(y_shape[-back]):
-            y = _of_size(b, "matmul", y, -back, x_shape[-back])
+            y = B.of_matching_size(b, "matmul", y, -back, x_shape[-back])
     y_shape = B.shape_of(y)
     batch = B.broadcast_shape("matmul", [x_shape[:-2], y_shape[:-2]])
     return product(b, B.expand(b, x, (*batch, *x_shape[-2:])), B.expand(b, y, (*batch, *y_shape[-2:])))
@@ -225,19 +225,13 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> Va
         result = matmul(b, x, weight)
         return result if bias is None else add(b, result, bias)
     n, k = B.shape_of(weight)
-    x = _of_size(b, "linear", x, -1, k) if B.shape_of(x) else x
-    bias = bias if bias is None or not B.shape_of(bias) else _of_size(b, "linear", bias, -1, n)
+    x = B.of_matching_size(b, "linear", x, -1, k) if B.shape_of(x) else x
+    bias = bias if bias is None or not B.shape_of(bias) else B.of_matching_size(b, "linear", bias, -1, n)
     return b.one("linear", x, weight, bias)
 
 
-def _of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
-    """Return `x` whose `axis` must be of `size`, where only calls tell whether it is."""
-    axis += len(B.shape_of(x))
-    return x if B.is_known(B.shape_of(x)[axis] - size) else B.of_size(b, op, x, axis, size)
-
-
 def addmm(b: Builder, x: Value, m1: Value, m2: Value, *, beta: B.Number = 1, alpha: B.Number = 1) -> Value:
-    """beta * x + alpha * (m1 @ m2), both factors of the dtype; x is not looked at where beta is 0. f16 and
+    """beta * x + alpha * (m1 @ m2), both factors of the dtype; x is ignored if beta is 0. f16 and
     bf16 are rounded once."""
     alpha, beta = (B.convert_number(factor, B.dtype_of(m1)) for factor in (alpha, beta))
 
@@ -272,18 +266,24 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Value:
-    """The sum over the axes `sumdim` of x * y * z, which get new axes of size 1 at `expand1` .. `expand3`."""
+    """The sum over the axes `sumdim` of x * y * z, which get new axes of size 1 at `expand1` .. `expand3`.
+    If PyTorch's result has another size than the terms, because a factor is empty, it is 0."""
     factors = []
+    sizes: dict[int, DimExpr] = {}  # by axis: of the last factor that has it
     for factor, axes in ((x, expand1), (y, expand2), (z, expand3)):
         for axis in sorted(axes):
             factor = B.add_axis(b, factor, axis)
         factors.append(factor)
+        sizes |= {axis: size for axis, size in enumerate(B.shape_of(factor)) if axis not in axes}
 
     def compute(*factors: Value) -> Value:
         terms = B.pointwise(b, "mul", B.pointwise(b, "mul", factors[0], factors[1]), factors[2])
         return B.reduce(b, "reduce_sum", terms, sorted(sumdim), False)
 
-    return B.in_f32(b, compute, *factors)
+    result = B.in_f32(b, compute, *factors)
+    wanted = [sizes.get(axis, 0) for axis in range(len(B.shape_of(factors[0]))) if axis not in sumdim]
+    differ = any(B.is_known(a - c) and a != c for a, c in zip(B.shape_of(result), wanted, strict=True))
+    return B.full(b, 0, B.dtype_of(result), tuple(wanted)) if differ else result
 
 
 def dot(b: Builder, x: Value, y: Value) -> Value:

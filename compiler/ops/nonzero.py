@@ -1,6 +1,6 @@
-"""Sizes that data give: the places where a mask holds, unique elements, repetitions; searches of sorted rows.
+"""Data-dependent sizes: indices of true elements, unique elements, repetitions; searches of sorted rows.
 
-A size that is found is a `item` with a symbol of its own; what has that size follows.
+Such a size is an `item` with a new symbol; values of that size follow.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ OPS: tuple[Op, ...] = (
 
 
 def coordinates(b: Builder, places: Value, shape: Sequence[DimExpr]) -> list[Value]:
-    """Return places of all elements as places along each axis of `shape`."""
+    """Return flat indices as indices along each axis of `shape`."""
     found, rest = [], places
     for size in reversed(shape):
         found.append(B.pointwise(b, "mod", rest, size))
@@ -100,7 +100,7 @@ def coordinates(b: Builder, places: Value, shape: Sequence[DimExpr]) -> list[Val
 
 
 def nonzero(b: Builder, x: Value) -> Value:
-    """The places of the elements that are not 0: one row for each, one column for each axis."""
+    """The indices of the nonzero elements: one row for each, one column for each axis."""
     shape = B.shape_of(x)
     if B.product(shape) == 0:
         return B.full(b, 0, "i64", (0, len(shape)))
@@ -112,7 +112,7 @@ def nonzero(b: Builder, x: Value) -> Value:
 
 
 def nonzero_static(b: Builder, x: Value, *, size: DimExpr, fill_value: int = -1) -> Value:
-    """As `nonzero` with `size` rows, the last ones `fill_value` where there are fewer."""
+    """Like `nonzero` with `size` rows, padded with `fill_value`."""
     shape = B.shape_of(x)
     line = B.reshape(b, B.cast_to(b, x, "bool"), [B.product(shape)])
     places = b.one("nonzero", line, count=size)
@@ -142,7 +142,7 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
 
 
 def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None = None) -> Value:
-    """Each place of `repeats` as often as it says."""
+    """Each index of `repeats`, repeated that many times."""
     (n,), dtype = B.shape_of(repeats), B.dtype_of(repeats)
     repeats = B.cast_to(b, repeats, "i64")
     if output_size is None:
@@ -154,7 +154,7 @@ def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None
 
 
 def tensor_split(b: Builder, x: Value, indices: Value, dim: int = 0) -> tuple[Value, ...]:
-    """x cut along an axis before each of the places that a tensor tells."""
+    """x split along an axis before each of the indices in a tensor."""
     axis = B.axis_of("tensor_split", dim, len(B.shape_of(x)))
     if len(B.shape_of(indices)) != 1 or not isinstance(B.shape_of(indices)[0], int):
         raise UnsupportedOp("tensor_split: the number of parts depends on data; give a constant number")
@@ -176,7 +176,7 @@ def _runs(
     b: Builder, x: Value, places: Value | None, return_inverse: bool, return_counts: bool
 ) -> tuple[Value, Value, Value]:
     """The first of every run of equal elements of one axis; the run of each element, which was at `places`
-    (None: where it is); the lengths of the runs."""
+    (None: unmoved); the lengths of the runs."""
     (n,) = B.shape_of(x)
     count_up = b.one("iota", start=0, step=1, length=n, dtype="i64")
     before = gather(b, x, B.pointwise(b, "maximum", B.pointwise(b, "sub", count_up, 1), 0), 0)
@@ -204,7 +204,7 @@ def _next(b: Builder, starts: Value, end: DimExpr) -> Value:
 def unique(
     b: Builder, x: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Value, Value, Value]:
-    """The elements without repetition, going up; for each of x its place among them; how often each is."""
+    """The distinct elements in ascending order; for each of x its index among them; their counts."""
     shape = B.shape_of(x)
     line = B.reshape(b, x, [B.product(shape)])
     ordered, places = first_of(b, "unique", line, 0, None, False)
@@ -215,7 +215,7 @@ def unique(
 def unique_consecutive(
     b: Builder, x: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Value, Value, Value]:
-    """The elements without those equal to the one before; each one's place in them; the runs' lengths."""
+    """The elements without repetitions of the previous one; each one's index in them; the runs' lengths."""
     shape = B.shape_of(x)
     if dim is not None and len(shape) != 1:
         return _unique_slices(b, x, dim, return_inverse, return_counts)
@@ -251,7 +251,7 @@ def unique_dim(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> tuple[Value, Value, Value]:
-    """The slices of an axis without repetition, going up from their first elements on; as `unique`."""
+    """The distinct slices of an axis, in lexicographic order; otherwise like `unique`."""
     shape = B.shape_of(x)
     axis = B.axis_of("unique_dim", dim, len(shape))
     if shape[axis] == 0:
@@ -264,7 +264,7 @@ def unique_dim(
 
 
 def _order_of_slices(b: Builder, x: Value, axis: int) -> Value:
-    """Return the places of the slices of an axis in lexicographic order.
+    """Return the indices of the slices of an axis in lexicographic order.
 
     A slice's elements become ranks among those of all slices; the ranks of two neighbours, as one number,
     are ranked again, until one is left (Karp, Miller, Rosenberg: Rapid identification of repeated patterns,
@@ -300,7 +300,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where values would go in rows that go up; `sorter` gives the order of rows that do not."""
+    """The insertion points of values in ascending rows; `sorter` gives the order of unsorted rows."""
     right = right if side is None else side == "right"
     if sorter is not None:
         rows = torch_gather(b, rows, -1, sorter)

@@ -56,7 +56,8 @@ def _along_last(compute: Callable[[Builder, Value], Value]) -> Callable[[Builder
 
 
 def _softmax_last(b: Builder, x: Value) -> Value:
-    """Divide once a row: the sum is at least 1, so its reciprocal is as good as a division of each power."""
+    """Divide once per row: the sum is at least 1, so multiplying by its reciprocal is as exact as dividing
+    each power."""
     powers = b.one("exp_nonpositive", B.pointwise(b, "sub", x, b.one("reduce_max", x)))
     return B.pointwise(b, "mul", powers, b.one("reciprocal", b.one("reduce_sum", powers)))
 
@@ -122,7 +123,7 @@ def merge_last(b: Builder, x: Value, n: int) -> Value:
 
 
 def scale_and_shift(b: Builder, x: Value, weight: Value | None, bias: Value | None) -> Value:
-    """Return x * weight + bias, each of them where it is given."""
+    """Return x * weight + bias, each if given."""
     x = x if weight is None else B.pointwise(b, "mul", x, weight)
     return x if bias is None else B.pointwise(b, "add", x, bias)
 
@@ -212,13 +213,15 @@ def layer_norm(
     *_: Any,
 ) -> Value:
     """torch.nn.functional.layer_norm."""
+    for axis, size in enumerate(shape[::-1] if len(shape) <= len(B.shape_of(x)) else ()):
+        x = B.of_matching_size(b, "layer_norm", x, -1 - axis, size)
     return b.one("layer_norm", x, weight, bias, n_axes=len(shape), eps=float(eps))
 
 
 def native_layer_norm(
     b: Builder, x: Value, shape: Sequence[DimExpr], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
-    """layer_norm with the mean and 1 / sqrt(variance + eps) that it used."""
+    """layer_norm with its mean and 1 / sqrt(variance + eps)."""
     rank = len(B.shape_of(x))
     wide = B.cast_to(b, x, "f64" if B.dtype_of(x) == "f64" else "f32")
     _, mean, rstd = normalised(b, wide, range(rank - len(shape), rank), eps)
@@ -233,7 +236,7 @@ def rms_norm(
     b: Builder, x: Value, shape: Sequence[DimExpr], weight: Value | None, eps: float | None
 ) -> tuple[Value, Value]:
     """(x / sqrt(mean(x^2) + eps) * weight, 1 / sqrt(mean(x^2) + eps)) over the last axes; eps is by default
-    the step from 1 to the next number that is computed with."""
+    the step from 1 to the next number of the computation's dtype."""
     dtype, n = B.dtype_of(x), len(shape)
     wide = "f64" if dtype == "f64" else "f32"
     eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else float(eps)
@@ -275,7 +278,7 @@ def by_channel_about_mean(
     b: Builder, x: Value, mean: Value, rstd: Value, weight: Value | None, bias: Value | None
 ) -> Value:
     """Return (x - mean) * rstd * weight + bias for statistics of `x` itself, as `by_channel` takes them: far
-    from 0, x * scale + shift would lose what x and the mean differ in."""
+    from 0, x * scale + shift would lose the difference of x and the mean."""
     bias, scale = _scale(b, rstd, weight, bias)
     spatial = [1] * (len(B.shape_of(x)) - 2)
     mean, scale = (B.reshape(b, t, [*B.shape_of(t), *spatial]) for t in (mean, scale))
@@ -292,12 +295,12 @@ def _scale(b: Builder, rstd: Value, weight: Value | None, bias: Value | None) ->
 
 
 def _wide_dtype(x: Value) -> str:
-    """Return the dtype that statistics of `x` are computed in."""
+    """Return the dtype for statistics of `x`."""
     return "f64" if B.dtype_of(x) == "f64" else "f32"
 
 
 def _statistics_dtype(x: Value, *parameters: Value | None) -> str:
-    """Return the dtype of returned statistics: f32 where f16 or bf16 meets parameters in f32."""
+    """Return the dtype of returned statistics: f32 if f16 or bf16 meets parameters in f32."""
     given = [B.dtype_of(p) for p in parameters if p is not None]
     return given[0] if given else B.dtype_of(x)
 
@@ -332,7 +335,10 @@ def batch_norm_in_evaluation(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """Batch normalisation with the running statistics as they are. Raises UnsupportedOp in training."""
+    """Batch normalisation with the given running statistics. Raises UnsupportedOp in training, and ShapeError
+    for a tensor without channels."""
+    if len(B.shape_of(x)) < 2:
+        raise ShapeError("batch_norm: its input has one axis; it needs two or more, the second of channels")
     if mean is None or variance is None:
         return _by_own_statistics(b, x, weight, bias, eps)[0]
     if training:

@@ -1,6 +1,6 @@
-"""Packed sequences: the rows of sequences of several lengths side by side, time by time, and recurrent layers
-over them. Sequences come in order of their lengths, the longest first; `batch_sizes` tells how many there are
-at each time."""
+"""Packed sequences: the rows of sequences of different lengths, time by time, and recurrent layers over them.
+Sequences are in order of their lengths, the longest first; `batch_sizes` is the number of sequences at each
+time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op
 from .gather import gather, holding, size_of
-from .recurrent import STEPS, Packing, layers
+from .recurrent import Packing, layers
 from .rules import show
 
 
 def pack(b: Builder, x: Value, lengths: Value, batch_first: bool) -> tuple[Value, Value]:
-    """The rows of padded sequences time by time, and how many there are at each time."""
+    """The rows of padded sequences time by time, and their number at each time."""
     if len(B.shape_of(x)) < 2 or len(B.shape_of(lengths)) != 1:
         raise ShapeError(
             f"pack_padded_sequence: the sequences are {show(B.shape_of(x))} and the lengths "
@@ -39,7 +39,7 @@ def pack(b: Builder, x: Value, lengths: Value, batch_first: bool) -> tuple[Value
 
 
 def _require_lengths(b: Builder, lengths: Value, steps: DimExpr) -> None:
-    """Append guards that the lengths go down, from the number of times at most to 1 at least."""
+    """Append guards that the lengths do not increase, from at most the number of times to at least 1."""
     (batch,) = B.shape_of(lengths)
     add_guard(b, sympy.Ge(sympy.sympify(batch), 1), "pack_padded_sequence: there must be a sequence")
     after = B.concat(b, [B.take(b, lengths, 0, 1, batch - 1), B.full(b, 1, "i64", (1,))], 0)
@@ -63,8 +63,8 @@ def _exchanged(b: Builder, x: Value) -> Value:
 
 
 def _places(b: Builder, batch_sizes: Value, batch: DimExpr) -> tuple[Value, Value]:
-    """Return where each row of [steps, batch] is among the packed ones, and which of these there are; the
-    place of others is 0."""
+    """Return the index of each row of [steps, batch] among the packed ones, and which rows exist; the index
+    of others is 0."""
     (steps,) = B.shape_of(batch_sizes)
     ends = B.reshape(b, b.one("scan", B.reshape(b, batch_sizes, [1, steps, 1]), function="sum"), [steps, 1])
     sizes = B.reshape(b, batch_sizes, [steps, 1])
@@ -123,7 +123,7 @@ def _layers(
 
     packing = Packing(active, lambda x: gather(b, x, places, 0), collect)
     settings = (has_biases, n_layers, dropout, train, bidirectional, False)
-    return layers(name, STEPS[name], b, rows, states, params, *settings, packing=packing)
+    return layers(name, b, rows, states, params, *settings, packing=packing)
 
 
 def _padded_to(

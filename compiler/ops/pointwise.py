@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
+import sympy
 
+from ...jit.evaluation import divisor
 from ...jit.math import table as scalar_math
 from ..ir.errors import DtypeError
 from ..ir.graph import Builder, Value
@@ -87,6 +89,12 @@ def _infer_where(types: Types, attrs: Attrs) -> Sequence[Type]:
     return (TensorType(same_dtype("where", [x, y]), same_shape("where", [condition, x, y])),)
 
 
+def _infer_divisor(types: Types, attrs: Attrs) -> Sequence[Type]:
+    (x,) = tensors("divisor", types, 1)
+    check_dtype("divisor", x.dtype, sorted(scalar_math.INTS))
+    return (x,)
+
+
 CAST = Op(
     "cast",
     "pointwise",
@@ -118,7 +126,21 @@ WHERE = Op(
         Sample(("bool[1]", "f32[1]", "f32[1]"), {}),
     ),
 )
-OPS: tuple[Op, ...] = (*map(_row_op, scalar_math.ROWS), CAST, WHERE)
+DIVISOR = Op(
+    "divisor",
+    "pointwise",
+    "divisor(Tensor x) -> Tensor",
+    "x, integers by which others are divided: 0 raises DivisionByZero.",
+    _infer_divisor,
+    lambda args, attrs: divisor(*args),
+    scalar="divisor",
+    samples=(
+        Sample(("i64[2, s0]",), {}, "positive"),
+        Sample(("u8[]",), {}, "positive"),
+        Sample(("i32[0, s0]",), {}, "positive"),
+    ),
+)
+OPS: tuple[Op, ...] = (*map(_row_op, scalar_math.ROWS), CAST, WHERE, DIVISOR)
 
 
 # torch's overloads: (names, op), one table per dtype rule ------------------------------------------
@@ -128,7 +150,7 @@ _FLOAT_FUNCTIONS = (
     "sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sigmoid",
     "tanh", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
 )  # fmt: skip
-# Rounding: integers stay as they are.
+# Rounding: integers are unchanged.
 _ROUNDINGS = ("floor", "ceil", "round", "trunc")
 # Two operands in their common dtype.
 _PROMOTING = {
@@ -136,13 +158,6 @@ _PROMOTING = {
     "minimum.default": "minimum",
     "max.other": "maximum",
     "min.other": "minimum",
-    "floor_divide.default": "floordiv",
-    "floor_divide.Scalar": "floordiv",
-    "remainder.Tensor": "mod",
-    "remainder.Scalar": "mod",
-    "remainder.Scalar_Tensor": "mod",
-    "fmod.Tensor": "fmod",
-    "fmod.Scalar": "fmod",
     "bitwise_left_shift.Tensor": "shl",
     "bitwise_right_shift.Tensor": "shr",
     "bitwise_left_shift.Tensor_Scalar": "shl",
@@ -160,6 +175,16 @@ _PROMOTING = {
         for kind in ("Tensor", "Scalar", "Scalar_Tensor")
     },
     **{f"__{name}__.{kind}": name for name in ("or", "xor") for kind in ("Tensor", "Scalar")},
+}
+# Quotients and remainders: in the common dtype, integers not by 0.
+_DIVIDING = {
+    "floor_divide.default": "floordiv",
+    "floor_divide.Scalar": "floordiv",
+    "remainder.Tensor": "mod",
+    "remainder.Scalar": "mod",
+    "remainder.Scalar_Tensor": "mod",
+    "fmod.Tensor": "fmod",
+    "fmod.Scalar": "fmod",
 }
 _LOGICAL = {"logical_and.default": "and", "logical_or.default": "or", "logical_xor.default": "xor"}
 _TESTS = ("isnan", "isinf", "isfinite")
@@ -186,6 +211,33 @@ def _promoting(overload: str, op: str) -> Composite:
     return Composite((f"aten.{overload}",), expand, f"{op} in the common dtype")
 
 
+def _dividing(overload: str, op: str) -> Composite:
+    def expand(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
+        return _divided(b, op, x, y)
+
+    return Composite((f"aten.{overload}",), expand, f"{op} in the common dtype; an integer by no 0")
+
+
+def _divided(b: Builder, op: str, x: B.Tensorlike, y: B.Tensorlike) -> Value:
+    """x divided by y in their common dtype. Division of any integer by 0 raises DivisionByZero: y is checked
+    in the result's shape."""
+    dtype = B.common_dtype(x, y)
+    if is_float(dtype) or _is_never_zero(b, y):
+        return B.pointwise(b, op, x, y)
+    x, y = B.broadcast(b, op, [B.tensor_of(b, each, dtype) for each in (x, y)])
+    return b.one(op, x, b.one("divisor", y))
+
+
+def _is_never_zero(b: Builder, y: B.Tensorlike) -> bool:
+    """Whether a divisor is known to have no element 0."""
+    known = B.uniform(y) if isinstance(y, Value) else y
+    if known is not None:
+        low, high = B.bounds_of(b, known) if isinstance(known, sympy.Expr) else (known, known)
+        return (low is not None and low > 0) or (high is not None and high < 0)
+    assert isinstance(y, Value)
+    return y.node is not None and y.node.op == "constant" and bool(np.all(y.node.attrs["array"]))
+
+
 def _logical(overload: str, op: str) -> Composite:
     def expand(b: Builder, x: Value, y: Value) -> Value:
         return B.pointwise(b, op, x, y, dtype="bool")
@@ -202,7 +254,7 @@ def _test(op: str) -> Composite:
     return Composite((f"aten.{op}.default",), expand, f"{op}; integers are always finite")
 
 
-# Arithmetic with rules of its own ----------------------------------------------------------------------
+# Arithmetic with special rules ----------------------------------------------------------------------
 
 
 def add(b: Builder, x: B.Tensorlike, y: B.Tensorlike, alpha: B.Number = 1) -> Value:
@@ -247,15 +299,16 @@ def div(b: Builder, x: B.Tensorlike, y: B.Tensorlike, *, rounding_mode: str | No
     if rounding_mode is None:
         return B.pointwise(b, "div", x, y, dtype=to_float(dtype))
     if rounding_mode == "floor":
-        return B.pointwise(b, "floordiv", x, y)
+        return _divided(b, "floordiv", x, y)
     if is_float(dtype):
-        return b.one("trunc", B.pointwise(b, "div", x, y))
-    remainder = B.pointwise(b, "fmod", x, y)
+        wide = "f32" if dtype in ("f16", "bf16") else dtype
+        return B.cast_to(b, b.one("trunc", B.pointwise(b, "div", x, y, dtype=wide)), dtype)
+    remainder = _divided(b, "fmod", x, y)
     return B.pointwise(b, "floordiv", B.pointwise(b, "sub", x, remainder), y)
 
 
 def power(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
-    """x ** y; constant exponents that PyTorch computes without pow are computed so too."""
+    """x ** y; constant exponents that PyTorch computes without pow are treated likewise."""
     if isinstance(x, Value) and isinstance(y, int | float):
         easy = _EASY_POWERS.get(float(y))
         if easy is not None and is_float(B.dtype_of(x)):
@@ -275,7 +328,7 @@ _EASY_POWERS: dict[float, Callable[[Builder, Value], Value]] = {
 
 
 def _rounded_once(b: Builder, compute: Callable[..., Value], *args: Value) -> Value:
-    """Return compute(*args), in f32 where the common dtype is f16 or bf16."""
+    """Return compute(*args), in f32 if the common dtype is f16 or bf16."""
     dtype = B.common_dtype(*args)
     return B.in_f32(b, compute, *(B.cast_to(b, x, dtype) if is_float(dtype) else x for x in args))
 
@@ -317,7 +370,7 @@ def sign(b: Builder, x: Value) -> Value:
 
 
 def at_least(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
-    """x >= y; True without asking where x is an arange that starts at y or above (position masks)."""
+    """x >= y; constant True if x is an arange that starts at y or above (position masks)."""
     if isinstance(x, Value) and isinstance(y, int):
         found = counting(x)
         low, _ = (None, None) if found is None else B.bounds_of(b, found.start)
@@ -327,7 +380,7 @@ def at_least(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
 
 
 def conjunction(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
-    """x & y; the other one where one is True everywhere."""
+    """x & y; the other one if one is True everywhere."""
     for known, other in ((x, y), (y, x)):
         if (
             isinstance(known, Value)
@@ -353,7 +406,7 @@ def square(b: Builder, x: Value) -> Value:
 
 def lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
     """x + weight * (end - x), from the nearer end (PyTorch's formula); f16 and bf16 are rounded once."""
-    if isinstance(weight, Value):
+    if isinstance(weight, Value) and isinstance(weight.type, TensorType):
         return _rounded_once(b, lambda x, end, weight: _lerp(b, x, end, weight), x, end, weight)
     return _rounded_once(b, lambda x, end: _lerp(b, x, end, weight), x, end)
 
@@ -361,9 +414,9 @@ def lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
 def _lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
     distance = sub(b, end, x)
     near, far = add(b, x, mul(b, distance, weight)), sub(b, end, mul(b, distance, sub(b, 1, weight)))
-    if not isinstance(weight, Value):
+    if not B.is_run_time(weight):
         return near if abs(cast(float, weight)) < 0.5 else far
-    small = B.pointwise(b, "lt", b.one("abs", weight), 0.5)
+    small = B.pointwise(b, "lt", b.one("abs", B.tensor_of(b, weight, B.dtype_of(x))), 0.5)
     return B.where(b, small, near, far)
 
 
@@ -371,7 +424,7 @@ def _lerp(b: Builder, x: Value, end: Value, weight: B.Tensorlike) -> Value:
 
 
 def clamp(b: Builder, x: Value, low: B.Tensorlike | None = None, high: B.Tensorlike | None = None) -> Value:
-    """x limited to low .. high (either may be None); NaN stays, and so does a zero that equals a limit."""
+    """x limited to low .. high (either may be None); NaN and a zero that equals a limit are unchanged."""
     limits = [limit for limit in (low, high) if limit is not None]
     dtype = B.common_dtype(x, *limits)
     x = B.cast_to(b, x, dtype)
@@ -406,6 +459,7 @@ COMPOSITES: tuple[Composite, ...] = (
     *map(_float_function, _FLOAT_FUNCTIONS),
     *map(_rounding, _ROUNDINGS),
     *(_promoting(overload, op) for overload, op in _PROMOTING.items()),
+    *(_dividing(overload, op) for overload, op in _DIVIDING.items()),
     *(_logical(overload, op) for overload, op in _LOGICAL.items()),
     *map(_test, _TESTS),
     Composite(("aten.add.Tensor", "aten.add.Scalar"), add),

@@ -1,7 +1,7 @@
 """Pooling: torch's overloads as shifted views of the padded input, one kernel for small windows.
 
-A window's taps are strided slices, so that a maximum or sum over them is a pointwise chain. Windows whose
-sizes differ by position (adaptive pooling) take their elements by index.
+A window's taps are strided slices, so a maximum or sum over them is a pointwise chain. Windows whose sizes
+differ by position (adaptive pooling) gather their elements by index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .rules import COMPUTE
 
 #: Windows with more taps are reduced one axis after the other.
 MAX_TAPS = 25
-#: Padded windows of a maximum with at most so many taps, on PLANE axes, are one kernel.
+#: Padded windows of a maximum with at most this many taps, on PLANE axes, are one kernel.
 MAX_PLACES, PLANE = 9, 2
 #: Nodes that may lie between a convolution and a pool which reads its layout.
 MAX_STEPS = 32
@@ -39,8 +39,8 @@ Ints = int | Sequence[int]
 
 @dataclass(frozen=True)
 class Window:
-    """Windows along one axis: number i of `count` has `size` elements, from i * stride - before in steps of
-    `dilation`. `before` and `after`: the padding that they need."""
+    """Windows along one axis: number i of `count` has `size` elements, from i * stride - before on, in steps
+    of `dilation`. `before` and `after`: the required padding."""
 
     axis: int
     count: DimExpr
@@ -147,7 +147,7 @@ def along_axis(b: Builder, line: Value, axis: int, rank: int) -> Value:
 
 
 def lowest(dtype: str) -> float | int:
-    """Return what every other number of `dtype` replaces as a maximum."""
+    """Return the neutral element of maxima in `dtype`."""
     return -np.inf if is_float(dtype) else int(np.iinfo(COMPUTE[dtype]).min)
 
 
@@ -177,8 +177,8 @@ def _max_pool(n: int) -> Callable[..., Value]:
 
 
 def _is_clamped(windows: Sequence[Window]) -> bool:
-    """Return True where padded windows of a maximum read the nearest element inside instead:
-    it is in the window as well, half of which at most is padding, and there is no padded copy."""
+    """Return True if padded windows of a maximum read the nearest inner element instead of padding: it is
+    also in the window, at most half of which is padding, and no padded copy is needed."""
     is_padded = any(window.before != 0 or window.after != 0 for window in windows)
     is_dense = all(window.dilation == 1 for window in windows)
     is_alone = all(B.is_one(window.count) for window in windows)
@@ -186,8 +186,8 @@ def _is_clamped(windows: Sequence[Window]) -> bool:
 
 
 def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
-    """Return the maximum of every window: channels last of a few taps at once, else one axis after the
-    other, so that only taps along the last one are no vectors in memory."""
+    """Return the maximum of every window: for channels last and a few taps at once, else axis by axis, so
+    that only taps along the last one are not vectors in memory."""
     is_few = len(windows) == PLANE and product(window.size for window in windows) <= MAX_PLACES
     if is_few and _follows_conv(x):
         return _clamped_in_planes(b, x, windows)
@@ -198,7 +198,7 @@ def _clamped_maximum(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
 
 
 def _follows_conv(x: Value) -> bool:
-    """Return True where `x` is computed from a convolution's result: it will lie channels last."""
+    """Return True if `x` is computed from a convolution's result, which will be channels last."""
     for _ in range(MAX_STEPS):
         node = x.node
         if node is None or not node.args or node.args[0] is None:
@@ -221,7 +221,7 @@ def _clamped_in_planes(b: Builder, x: Value, windows: Sequence[Window]) -> Value
 
 
 def _clamped_places(b: Builder, x: Value, window: Window) -> list[Value]:
-    """Return where each tap of all windows along one axis reads."""
+    """Return the index that each tap of all windows along one axis reads."""
     starts = line_of(b, window.count, window.stride, -window.before)
     last = simplify(B.shape_of(x)[window.axis] - 1)
     places = []
@@ -249,7 +249,8 @@ def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
 
 
 def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
-    """Return where the maximum of every window is: the first of equal ones, the last NaN (PyTorch's scan)."""
+    """Return the index of the maximum of every window: the first of equal ones, the last NaN (PyTorch's
+    scan)."""
     lengths = [B.shape_of(x)[window.axis] for window in windows]
     weights = [product(lengths[i + 1 :]) for i in range(len(lengths))]
     starts = [line_of(b, window.count, window.stride, -window.before) for window in windows]
@@ -259,7 +260,7 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
     if product(window.size for window in windows) <= MAX_TAPS:
         return _scanned(b, best, None, axes, axes)[1]
     places: Value | None = None
-    for i in reversed(range(len(axes))):  # an axis at a time: the order of the scan is that of the places
+    for i in reversed(range(len(axes))):  # axis by axis: the order of the scan is that of the indices
         best, places = _scanned(b, best, places, axes[i : i + 1], axes[i:])
     assert places is not None
     return places
@@ -268,9 +269,9 @@ def _first_places(b: Builder, x: Value, windows: Sequence[Window]) -> Value:
 def _scanned(
     b: Builder, x: Value, within: Value | None, axes: Sequence[Any], known: Sequence[Any]
 ) -> tuple[Value, Value]:
-    """Return the maximum of every window along `axes` and its place; `within`: the places of x's elements
-    along the axes behind these. `known`: those and `axes`, each a (window, weight of a place, where windows
-    start, where they begin inside)."""
+    """Return the maximum of every window along `axes` and its index; `within`: the indices of x's elements
+    along later axes. `known`: those and `axes`, each a (window, weight of an index, starts of windows, their
+    first inner positions)."""
     windows, weights, starts, _ = zip(*axes, strict=True)
     rank = len(known)
     base = merged_places(b, starts, weights, rank)
@@ -382,14 +383,14 @@ def _n_elements(b: Builder, x: Value, windows: Sequence[Window], with_padding: b
 
 
 def _even_window(axis: int, length: DimExpr, count: DimExpr) -> Window | None:
-    """Return the windows of adaptive pooling where they are all alike and do not overlap."""
+    """Return the windows of adaptive pooling if they are all equal and do not overlap."""
     if not (isinstance(length, int) and isinstance(count, int) and count and length % count == 0):
         return None
     return Window(axis, count, length // count, length // count)
 
 
 def _bounds(b: Builder, length: DimExpr, count: DimExpr) -> tuple[Value, Value]:
-    """Return where the windows of adaptive pooling start and end: floor(i n / count), ceil((i + 1) n /
+    """Return the starts and ends of the windows of adaptive pooling: floor(i n / count), ceil((i + 1) n /
     count)."""
     starts = B.pointwise(b, "floordiv", line_of(b, count, length), count)
     ends = B.pointwise(b, "floordiv", line_of(b, count, length, simplify(length + count - 1)), count)
@@ -486,7 +487,7 @@ def _adaptive_max_pool(n: int) -> Callable[..., tuple[Value, Value]]:
 
 
 def _adaptive_places(b: Builder, x: Value, values: Value, counts: Sequence[DimExpr]) -> Value:
-    """Return where in its window each maximum is: the first of equal ones, the last NaN."""
+    """Return the index of each maximum in its window: the first of equal ones, the last NaN."""
     shape, n = B.shape_of(x), len(counts)
     lengths = shape[len(shape) - n :]
     merged: Value | None = None

@@ -1,4 +1,4 @@
-"""Gradients of means over windows and of edges that were repeated."""
+"""Gradients of means over windows and of repeated edges."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def _avg_pool_backward(n: int) -> Composite:
 
 
 def _of_windows(b: Builder, grad: Value, window: Window, length: DimExpr) -> Value:
-    """Sum along an axis, for each of `length` places, the values of the windows that it is in: those from
-    the last one that begins before it backwards."""
+    """Sum along an axis, for each of `length` positions, the values of the windows that contain it, from the
+    last one backwards."""
     n_at_most = -(-window.size // window.stride)
     place = line_of(b, length, 1, window.before)  # in the padded axis
     last = B.pointwise(b, "floordiv", place, window.stride)
@@ -85,7 +85,7 @@ def _of_windows(b: Builder, grad: Value, window: Window, length: DimExpr) -> Val
 
 def _adaptive_avg_pool_backward(n: int) -> Composite:
     def expand(b: Builder, grad: Value, x: Value) -> Value:
-        """Places and windows change roles: the windows that a place is in are an adaptive window of it."""
+        """Positions and windows change roles: the windows that contain a position are its adaptive window."""
         shape, dtype = B.shape_of(x), B.dtype_of(x)
 
         def compute(grad: Value) -> Value:
@@ -114,7 +114,7 @@ def _spread(b: Builder, grad: Value, axis: int, length: DimExpr) -> Value:
 
 
 def replication_pad_backward(b: Builder, grad: Value, x: Value, padding: Sequence[DimExpr]) -> Value:
-    """Every element gets the gradients of its copies: those at the edges of all positions beside them."""
+    """Every element gets the gradients of its copies: elements at the edges get those of all padding."""
     rank = len(B.shape_of(x))
 
     def compute(grad: Value) -> Value:

@@ -1,9 +1,9 @@
 """Affine quantisation: the composite `dequantize`, and the operators of torch's quantisers.
 
-A quantised tensor q stands for (q - zero_point) * scale. A scale belongs to a block of elements: to the whole
+A quantised tensor q represents (q - zero_point) * scale. A scale belongs to a block of elements: to the whole
 tensor, a channel, a row of activations, or a group of a row. Its tensor has q's rank, and each of its axes
-divides q's. Quantising is arithmetic like any other and is imported as such. `dequantize` stays one operator
-until the pass `move_scales` has looked for products of quantised tensors.
+divides q's. Quantisation is imported as ordinary arithmetic. `dequantize` stays one operator until the pass
+`move_scales` has found products of quantised tensors.
 """
 
 from __future__ import annotations
@@ -137,12 +137,19 @@ def quantized(
     high: B.Number, dtype: str, zero_first: bool = False,
 ) -> Value:  # fmt: skip
     """round(x * inverse) + zero, limited to low .. high; `zero_first`: zero is added before rounding."""
-    scaled = B.pointwise(b, "mul", x, inverse)
+    return rounded(b, B.pointwise(b, "mul", x, inverse), zero, low, high, dtype, zero_first)
+
+
+def rounded(
+    b: Builder, scaled: Value, zero: B.Tensorlike | None, low: B.Number, high: B.Number, dtype: str,
+    zero_first: bool = False,
+) -> Value:  # fmt: skip
+    """round(scaled) + zero, limited to low .. high; `zero_first`: zero is added before rounding."""
     shift: Callable[[Value], Value] = (
         (lambda y: y) if zero is None else (lambda y: B.pointwise(b, "add", y, _as_float(b, zero, y)))
     )
-    rounded = b.one("round", shift(scaled)) if zero_first else shift(b.one("round", scaled))
-    return B.cast_to(b, clamp(b, rounded, low, high), dtype)
+    whole = b.one("round", shift(scaled)) if zero_first else shift(b.one("round", scaled))
+    return B.cast_to(b, clamp(b, whole, low, high), dtype)
 
 
 def _as_float(b: Builder, zero: B.Tensorlike, like: Value) -> B.Tensorlike:
@@ -157,7 +164,7 @@ def quantize_per_tensor(
     b: Builder, x: Value, scale: B.Tensorlike, zero: B.Tensorlike, low: B.Tensorlike, high: B.Tensorlike,
     dtype: str,
 ) -> Value:  # fmt: skip
-    """One scale for all of x. One in a tensor is inverted in f64, as the Python number that it becomes."""
+    """One scale for all of x. A scale in a tensor is inverted in f64, like a Python number."""
     if isinstance(scale, Value):
         scale = B.cast_to(b, b.one("reciprocal", B.cast_to(b, B.reshape(b, scale, ()), "f64")), "f32")
     else:
@@ -183,7 +190,7 @@ def dequantize_per_tensor(
 
 
 def _along(b: Builder, x: Value, axis: int, rank: int) -> Value:
-    """A factor for each index of an axis, with the rank of what it multiplies."""
+    """A factor for each index of an axis, with the rank of its operand."""
     (size,) = B.shape_of(x)
     return B.reshape(b, x, tuple(size if i == axis % rank else 1 for i in range(rank)))
 
@@ -207,7 +214,7 @@ def dequantize_per_channel(
 
 
 def _per_index(b: Builder, factors: Value, q: Value, axis: int) -> Value:
-    """A factor for each index of q's axis, or one for all; a call may have to tell that there are as many."""
+    """A factor for each index of q's axis, or one for all; their number may be checked at run time."""
     (size,), shape = B.shape_of(factors), B.shape_of(q)
     if not B.is_one(size) and not B.is_known(shape[axis] - size):
         factors = B.of_size(b, "dequantize_per_channel", factors, 0, shape[axis])
@@ -259,8 +266,8 @@ def dequantize_per_channel_group(
 
 
 def _of_groups(b: Builder, op: str, x: Value, scales: Value, group_size: int) -> tuple[Value, DimExpr]:
-    """Return x, whose rows are as long as the groups together, which is checked at a call where only a call
-    tells the length; and the length that x has by its type."""
+    """Return x, whose rows have the total length of the groups, which is checked at run time if necessary;
+    and the length of x by its type."""
     shape, groups = B.shape_of(x), B.shape_of(scales)[-1]
     if len(shape) != 2:
         raise UnsupportedOp(f"groups of a tensor of shape {show(shape)}; it must be [rows, columns]")

@@ -1,8 +1,8 @@
 """Random numbers: Philox (Salmon et al., 2011) of a key and a counter, which are state of the program.
 
-Every draw takes as many counters as it makes elements, so a program's numbers follow from its seed and the
-calls before, on every target and with any number of threads. They are not eager PyTorch's, whose generator
-goes from one number to the next.
+Every draw uses one counter per element, so a program's numbers follow from its seed and the previous calls,
+on every target and with any number of threads. They differ from eager PyTorch's, whose generator is
+sequential.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from math import log1p, pi
 from typing import Any
 
+import numpy as np
+
 from ..ir.dims import DimExpr, product
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
-from ..ir.graph import Builder, Value
+from ..ir.graph import Builder, Graph, Value
 from ..ir.promotion import DEFAULT_FLOAT, is_float
+from ..ir.types import TensorType
 from . import build as B
 from .declare import Composite, Op
 from .sort import argsort, first_of
@@ -26,10 +29,18 @@ SELU_LOW = 1.7580993408473766  # what SELU tends to far below 0, negated
 _BITS = {"f16": 11, "bf16": 8, "f32": 24}  # of a uniform number below 1
 
 
-def bits(b: Builder, shape: Sequence[DimExpr]) -> Value:
-    """Return 64 random bits for each element of `shape`, as i64; the generator goes on.
+def add_generator(graph: Graph, seed: int) -> Value:
+    """Add the state of random numbers to a graph's inputs: an i64 seed, and how many were drawn."""
+    name = f"state.{STATE}"
+    graph.state[name] = (np.array([seed, 0], np.int64), "i64")
+    graph.structure.setdefault("state", []).append(STATE)
+    return graph.input(name, TensorType("i64", (2,)))
 
-    Raises UnsupportedOp where the program has no generator.
+
+def bits(b: Builder, shape: Sequence[DimExpr]) -> Value:
+    """Return 64 random bits for each element of `shape`, as i64; the generator advances.
+
+    Raises UnsupportedOp if the program has no generator.
     """
     if b.generator is None:
         raise UnsupportedOp("random numbers here are PyTorch's: this graph has no generator of its own")
@@ -51,7 +62,7 @@ def _high(b: Builder, random: Value) -> Value:
 
 
 def uniform(b: Builder, shape: Sequence[DimExpr], dtype: str) -> Value:
-    """Return numbers from 0 to below 1, all multiples of a power of 2 alike."""
+    """Return numbers from 0 to below 1, uniform over multiples of a power of 2."""
     if not is_float(dtype):
         raise DtypeError(f"random numbers: the dtype is {dtype}; it must be a float")
     random = bits(b, shape)
@@ -87,7 +98,7 @@ def exponential_numbers(b: Builder, shape: Sequence[DimExpr], dtype: str) -> Val
 
 
 def _integers(b: Builder, shape: Sequence[DimExpr], low: DimExpr, high: DimExpr, dtype: str) -> Value:
-    """Return integers from low to below high, all alike to 2^-32 of their number or better."""
+    """Return integers from low to below high, uniform up to 2^-32 of their number or better."""
     span = B.simplify(high - low)
     if isinstance(span, int) and span <= 0:
         raise ShapeError(f"random integers: from {low} to below {high} there are none; raise the bound")
@@ -177,7 +188,7 @@ def normal_of(b: Builder, x: Value, mean: float = 0.0, std: float = 1.0, **_: An
 
 
 def normal_tensors(b: Builder, mean: B.Tensorlike, std: B.Tensorlike = 1.0, **_: Any) -> Value:
-    """Normal numbers, each of its own mean and deviation."""
+    """Normal numbers, each with its own mean and deviation."""
     given = [x for x in (mean, std) if isinstance(x, Value)]
     shape = B.broadcast_shape("normal", [B.shape_of(x) for x in given])
     return _scaled(b, mean, std, shape, B.dtype_of(given[0]))
@@ -209,7 +220,7 @@ def cauchy(b: Builder, x: Value, median: float = 0.0, sigma: float = 1.0, **_: A
 
 
 def geometric(b: Builder, x: Value, p: float, **_: Any) -> Value:
-    """How many trials of probability p until one succeeds, in x's shape and dtype."""
+    """The number of trials of probability p until one succeeds, in x's shape and dtype."""
     if not 0 < p < 1:
         raise ShapeError(f"geometric: p is {p}; it must be above 0 and below 1")
     found = B.pointwise(b, "mul", exponential_numbers(b, B.shape_of(x), "f64"), -1 / log1p(-p))
@@ -227,7 +238,7 @@ def chance(b: Builder, shape: Sequence[DimExpr], p: B.Tensorlike) -> Value:
 
 
 def bernoulli(b: Builder, p: Value, **_: Any) -> Value:
-    """1 with the probability that an element tells, else 0."""
+    """1 with the probability given by an element, else 0."""
     return B.cast_to(b, chance(b, B.shape_of(p), p), B.dtype_of(p))
 
 
@@ -244,13 +255,13 @@ def _kept(b: Builder, op: str, x: Value, p: float, shape: Sequence[DimExpr]) -> 
 
 
 def dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> Value:
-    """x with elements dropped with probability p and the others grown to make up for them; x itself outside
+    """x with elements dropped with probability p and the others scaled up accordingly; x itself outside
     of training."""
     return native_dropout(b, x, p, train)[0] if train and p else x
 
 
 def native_dropout(b: Builder, x: Value, p: float, train: bool | None = True) -> tuple[Value, Value]:
-    """As `dropout`, and the mask of what stays."""
+    """Like `dropout`, with the mask of kept elements."""
     if not (train or train is None) or not p:
         return x, B.full(b, True, "bool", B.shape_of(x))
     mask = _kept(b, "dropout", x, p, B.shape_of(x))
@@ -274,7 +285,7 @@ def feature_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
 
 
 def _alpha(b: Builder, x: Value, p: float, train: bool, shape: Sequence[DimExpr]) -> Value:
-    """Dropped elements become what keeps SELU's mean and deviation."""
+    """Dropped elements get a value that preserves SELU's mean and deviation."""
     if not train or not p:
         return x
     mask = B.cast_to(b, _kept(b, "alpha_dropout", x, p, shape), B.dtype_of(x))
@@ -307,7 +318,7 @@ def rrelu(
 
 
 def multinomial(b: Builder, p: Value, n: int, replacement: bool = False, **_: Any) -> Value:
-    """The places of `n` draws along the last axis, each as likely as its weight."""
+    """The indices of `n` draws along the last axis, with probabilities proportional to the weights."""
     *outer, length = B.shape_of(p)
     rows = B.cast_to(b, B.reshape(b, p, [product(outer), length]), "f64")
     count = B.shape_of(rows)[0]

@@ -1,5 +1,5 @@
-"""LSTM, GRU and RNN layers, one whole operator of PyTorch each: loops over time. What depends on the input
-alone is computed for all times at once, before the loop."""
+"""LSTM, GRU and RNN layers, one whole PyTorch operator each: loops over time. Terms that depend only on the
+input are computed for all times at once, before the loop."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Step = Callable[[Builder, Value, list[Value], "list[Value | None]"], list[Value]
 
 @dataclass(frozen=True)
 class Packing:
-    """How packed rows lie in times and sequences.
+    """The map of packed rows to times and sequences.
 
-    `active` [times, sequences]: whether a sequence is there, else it keeps its state; `spread`: from rows to
-    times and sequences, where others are any; `collect`: back.
+    `active` [times, sequences]: whether a sequence is active, else it keeps its state; `spread`: from rows to
+    times and sequences, arbitrary where inactive; `collect`: back.
     """
 
     active: Value
@@ -74,7 +74,6 @@ def _rnn(op: str) -> Step:
 
 def layers(
     name: str,
-    step: Step,
     b: Builder,
     x: Value,
     hx: Value | Sequence[Value],
@@ -101,7 +100,7 @@ def layers(
             at = layer * ways + way
             weights = list(params[at * per_layer : (at + 1) * per_layer])
             first = [B.drop_axis(b, B.take(b, state, 0, at, 1), 0) for state in states]
-            made, last = _one(name, step, b, x, first, weights, has_biases, way == 1, packing)
+            made, last = _one(name, b, x, first, weights, has_biases, way == 1, packing)
             results.append(made)
             for kept, value in zip(finals, last, strict=True):
                 kept.append(B.add_axis(b, value, 0))
@@ -120,7 +119,7 @@ def _states(
     n_layers: int,
     params: Sequence[Value],
 ) -> list[Value]:
-    """Return the first states, of the sizes that the weights tell."""
+    """Return the initial states, of the weights' sizes."""
     states, recurrent = [hx] if isinstance(hx, Value) else list(hx), B.shape_of(params[1])
     widths = [recurrent[1], B.divide(recurrent[0], 4) if name == "aten.lstm.input" else recurrent[1]]
     for axis, sizes in enumerate(([n_layers] * 2, [batch] * 2, widths)):
@@ -130,7 +129,6 @@ def _states(
 
 def _one(
     name: str,
-    step: Step,
     b: Builder,
     x: Value,
     state: list[Value],
@@ -144,23 +142,42 @@ def _one(
     projection = weights[4 if has_biases else 2] if len(weights) in (3, 5) else None
     gates = linear(b, x, weights[0], biases[0])
     gates = gates if packing is None else packing.spread(gates)
+    active = None if packing is None else packing.active
+
+    def step(gates: Value, state: list[Value]) -> list[Value]:
+        return STEPS[name](b, gates, state, [weights[1], biases[1], projection])
+
+    made, last = over_time(b, gates, state, step, reverse, active, name)
+    return made if packing is None else packing.collect(made), last
+
+
+def over_time(
+    b: Builder,
+    gates: Value,
+    state: list[Value],
+    step: Callable[[Value, list[Value]], list[Value]],
+    reverse: bool,
+    active: Value | None,
+    name: str,
+) -> tuple[Value, list[Value]]:
+    """Return the results, the first of the states, at all times, and the last states. `gates` [times, ..]:
+    what `step` reads of the input at one time. `active` [times, sequences]: see Packing."""
     gates = B.flip(b, gates, [0]) if reverse else gates
-    length, active = B.shape_of(gates)[0], None
-    if packing is not None:
-        active = B.add_axis(b, B.flip(b, packing.active, [0]) if reverse else packing.active, 2)
+    if active is not None:
+        active = B.add_axis(b, B.flip(b, active, [0]) if reverse else active, 2)
 
     def run(row: Value, carried: list[Value]) -> list[Value]:
         *now, whole = carried
-        new = step(b, row_of(b, gates, row), now, [weights[1], biases[1], projection])
+        new = step(row_of(b, gates, row), now)
         if active is not None:
             is_there = row_of(b, active, row)
             new = [B.where(b, is_there, made, old) for made, old in zip(new, now, strict=True)]
         return [*new, with_row(b, whole, new[0], row)]
 
+    length = B.shape_of(gates)[0]
     results = B.full(b, 0, B.dtype_of(state[0]), (length, *B.shape_of(state[0])))
     *last, made = for_each(b, length, [*state, results], run, name)
-    made = B.flip(b, made, [0]) if reverse else made
-    return made if packing is None else packing.collect(made), last
+    return B.flip(b, made, [0]) if reverse else made, last
 
 
 STEPS: dict[str, Step] = {
@@ -173,13 +190,13 @@ LSTM = 2  # torch's number of that mode
 
 
 def mkldnn_rnn_layer(b: Builder, x: Value, *rest: Any) -> tuple[Value | None, ...]:
-    """One layer of an LSTM in one direction, as torch.compile has it without gradients."""
+    """One layer of an LSTM in one direction, as in torch.compile without gradients."""
     (hidden, cell), (reverse, _, mode, _, _, has_biases, _, batch_first, _) = rest[4:6], rest[6:]
     if mode != LSTM or batch_first:
         raise UnsupportedOp("mkldnn_rnn_layer: only an LSTM whose times come first has a lowering")
     state = [B.reshape(b, each, B.shape_of(each)[-2:]) for each in (hidden, cell)]
-    weights = list(rest[: 4 if has_biases else 2])  # without biases come tensors that nobody reads
-    made, last = _one("aten.lstm.input", _lstm, b, x, state, weights, has_biases, reverse)
+    weights = list(rest[: 4 if has_biases else 2])  # without biases there are unused tensors
+    made, last = _one("aten.lstm.input", b, x, state, weights, has_biases, reverse)
     last = [B.reshape(b, new, B.shape_of(old)) for new, old in zip(last, (hidden, cell), strict=True)]
     return made, *last, None
 
@@ -198,12 +215,12 @@ def _layers_of_kind(
     """shapevm::layers."""
     name = f"aten.{kind}.input"
     settings = (has_biases, n_layers, 0.0, False, bidirectional, batch_first)
-    return layers(name, STEPS[name], b, x, states, params, *settings)
+    return layers(name, b, x, states, params, *settings)
 
 
 OPS: tuple[Op, ...] = ()
 COMPOSITES: tuple[Composite, ...] = (
-    *(Composite((name,), partial(layers, name, step)) for name, step in STEPS.items()),
+    *(Composite((name,), partial(layers, name)) for name in STEPS),
     Composite(("aten.mkldnn_rnn_layer.default",), mkldnn_rnn_layer),
     Composite(("shapevm.layers.default",), _layers_of_kind),
 )

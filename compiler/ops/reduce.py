@@ -79,8 +79,7 @@ def _total(x: Any) -> Any:
 
 
 def _extreme(function: Any, sign: int) -> Callable[[Any], Any]:
-    """The largest or smallest element; of nothing the value that any other replaces (`sign`: which end it is
-    at)."""
+    """The largest or smallest element; if empty, the neutral element (`sign`: which end)."""
 
     def evaluate(x: Any) -> Any:
         if x.dtype.kind == "f":
@@ -306,7 +305,7 @@ def _place(op: str) -> Callable[..., Value]:
 
 
 def place_of(b: Builder, op: str, x: Value, dim: int, keepdim: bool) -> Value:
-    """Return the first place (i64) of the "max" or "min" along an axis: of a NaN, where there is one."""
+    """Return the first index (i64) of the "max" or "min" along an axis: of a NaN, if there is one."""
     shape = B.shape_of(x)
     if not shape:
         return B.full(b, 0, "i64")

@@ -1,4 +1,4 @@
-"""Regions of images, as detection models have them: non-maximum suppression of boxes, and samples of regions.
+"""Regions of images in detection models: non-maximum suppression of boxes, and samples of regions.
 The operators are torchvision's."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ OPS: tuple[Op, ...] = (
 
 
 def nms(b: Builder, dets: Value, scores: Value, iou_threshold: float) -> Value:
-    """The places of the boxes that stay, best first."""
+    """The indices of the boxes that stay, best first."""
     if B.dtype_of(dets) != B.dtype_of(scores):
         raise DtypeError(
             f"nms: the boxes are {B.dtype_of(dets)} and the scores {B.dtype_of(scores)}; both must be one"

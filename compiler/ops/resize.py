@@ -1,7 +1,7 @@
 """Resizing and sampling images: torch's interpolations and grid_sample, as sums of elements taken by index.
 
-Source positions are computed as PyTorch's CPU kernels do: in f32 (f64 for f64), by the scale that was given
-or else by the quotient of the sizes.
+Source positions are computed as in PyTorch's CPU kernels: in f32 (f64 for f64), by the given scale or else by
+the quotient of the sizes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CUBIC = -0.75
 
 
 class Tap(NamedTuple):
-    """One element that a result is made of: its place along the axis, and its weight (None: 1)."""
+    """One element of a weighted sum: its index along the axis, and its weight (None: 1)."""
 
     place: Value
     weight: Value | None
@@ -37,7 +37,7 @@ class Tap(NamedTuple):
 
 
 def scaled_size(b: Builder, size: DimExpr, scale: float) -> DimExpr:
-    """Return floor(size * scale). Raises UnsupportedOp where that is no integer quotient."""
+    """Return floor(size * scale). Raises UnsupportedOp if that is not an integer quotient."""
     found = scaled(size, scale, b.graph.symbols)
     if found is None:
         raise UnsupportedOp(
@@ -50,7 +50,7 @@ def scaled_size(b: Builder, size: DimExpr, scale: float) -> DimExpr:
 def _sizes_and_scales(
     b: Builder, x: Value, n: int, sizes: Sequence[DimExpr] | None, scales: Scales
 ) -> tuple[list[DimExpr], list[float | None]]:
-    """Return the last axes' new sizes, and the scales that positions are computed by."""
+    """Return the last axes' new sizes, and the scales for computing positions."""
     given: list[float | None] = list(scales) if scales else [None] * n
     if sizes is not None:
         return list(sizes), given
@@ -63,7 +63,7 @@ def _position_dtype(x: Value) -> str:
 
 
 def _scale(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str) -> Value:
-    """Return how far apart two neighbours of the result are in the source, 0-d."""
+    """Return the distance in the source of two neighbours of the result, 0-d."""
     if corners:
         steps = B.pointwise(b, "maximum", B.full(b, simplify(new - 1), dtype), 1.0)
         apart = B.pointwise(b, "div", B.full(b, simplify(old - 1), dtype), steps)
@@ -76,7 +76,7 @@ def _scale(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float |
 def _positions(
     b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str
 ) -> Value:
-    """Return where in the source the elements of the result lie: [new], not limited to the source."""
+    """Return the source positions of the result's elements: [new], not clamped to the source."""
     places = B.cast_to(b, line_of(b, new), dtype)
     scale = _scale(b, old, new, corners, given, dtype)
     if corners:
@@ -162,7 +162,7 @@ def _interpolate(
     corners: bool,
     scales: Sequence[float | None],
 ) -> Value:
-    """Interpolate the last axes one after the other, in f32 for f16 and bf16. Raises DtypeError for u8."""
+    """Interpolate along the last axes in order, in f32 for f16 and bf16. Raises DtypeError for u8."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
     if not is_float(dtype):
         raise DtypeError(
@@ -241,8 +241,8 @@ def _smoothing_lanczos(b: Builder, apart: Value) -> Value:
 def _antialiased_weights(
     b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str, kernel: Kernel
 ) -> Value:
-    """Return [old, new]: the part that each element of the source has in one of the result. The kernel is as
-    wide as its elements lie apart."""
+    """Return [old, new]: the weight of each source element in each element of the result. The kernel's width
+    is the distance of the result's elements."""
     scale = _scale(b, old, new, corners, given, dtype)
     centre = B.pointwise(b, "mul", _plus(b, B.cast_to(b, line_of(b, new), dtype), 0.5), scale)
     place = B.add_axis(b, _plus(b, B.cast_to(b, line_of(b, old), dtype), 0.5), 1)
@@ -259,7 +259,7 @@ def _smoothed(
     corners: bool,
     scales: Sequence[float | None],
 ) -> Value:
-    """Resize the last axes one after the other, the last one first, as products with the weights."""
+    """Resize the last axes, starting with the last one, as products with the weights."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
     if not is_float(dtype):
         raise DtypeError(f"antialiased interpolation: the dtype is {dtype}; cast to f32 first")
@@ -346,7 +346,7 @@ def _unnormalised(b: Builder, x: Value, size: DimExpr, corners: bool) -> Value:
 
 
 def _inside_axis(b: Builder, x: Value, size: DimExpr, padding: int, corners: bool) -> Value:
-    """Return positions moved into the axis as the padding mode wants; NaN becomes 0 there."""
+    """Return positions mapped into the axis by the padding mode; NaN becomes 0."""
     if padding == ZEROS:
         return x
     dtype = B.dtype_of(x)
@@ -371,6 +371,12 @@ def _grid_sample(b: Builder, x: Value, grid: Value, mode: int, padding: int, cor
         _unnormalised(b, B.drop_axis(b, B.take(b, grid, last, n - 1 - i, 1), last), shape[2 + i], corners)
         for i in range(n)
     ]
+    return sampled(b, x, points, mode, padding, corners)
+
+
+def sampled(b: Builder, x: Value, points: Sequence[Value], mode: int, padding: int, corners: bool) -> Value:
+    """Return x [images, channels, ..] at positions along its last axes, each [images, ..]."""
+    wide, shape = _position_dtype(x), B.shape_of(x)
     if mode != BICUBIC:
         points = [
             _inside_axis(b, p, size, padding, corners) for p, size in zip(points, shape[2:], strict=True)
@@ -390,7 +396,7 @@ def _grid_sample(b: Builder, x: Value, grid: Value, mode: int, padding: int, cor
 
 
 def _sample_taps(b: Builder, x: Value, size: DimExpr, mode: int, padding: int, corners: bool) -> list[Tap]:
-    """Return the elements around positions along one axis; places are floats, maybe outside of it."""
+    """Return the elements around positions along one axis; positions are floats, maybe outside of it."""
     if mode == NEAREST:
         return [Tap(b.one("round", x), None)]
     first = b.one("floor", x)
@@ -402,7 +408,7 @@ def _sample_taps(b: Builder, x: Value, size: DimExpr, mode: int, padding: int, c
 
 
 def _at_points(b: Builder, x: Value, places: Sequence[Value]) -> Value:
-    """Return x[n, c, places[..][n, ..]], 0 where a place is outside."""
+    """Return x[n, c, places[..][n, ..]], 0 for positions outside."""
     shape, rank = B.shape_of(x), len(B.shape_of(x))
     inside: Value | None = None
     merged: Value | None = None

@@ -1,4 +1,4 @@
-"""What type rules share: reading argument types and refusing them in one full sentence."""
+"""Common parts of type rules: reading argument types and refusing them in one full sentence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMPUTE: dict[str, np.dtype] = {
 
 
 def tensor(op: str, types: Types, position: int) -> TensorType:
-    """Return the type of argument `position`. Raises DtypeError where it is not a tensor."""
+    """Return the type of argument `position`. Raises DtypeError if it is not a tensor."""
     found = types[position] if position < len(types) else None
     if not isinstance(found, TensorType):
         raise DtypeError(f"{op}: argument {position} is {found or 'absent'}; it must be a tensor")
@@ -35,7 +35,7 @@ def tensor(op: str, types: Types, position: int) -> TensorType:
 
 
 def scalar(op: str, types: Types, position: int, kind: str) -> ScalarType:
-    """Return the type of argument `position`. Raises DtypeError where it is not a plain value of `kind`."""
+    """Return the type of argument `position`. Raises DtypeError if it is not a plain value of `kind`."""
     found = types[position] if position < len(types) else None
     if not isinstance(found, ScalarType) or found.kind != kind:
         raise DtypeError(f"{op}: argument {position} is {found or 'absent'}; it must be of type {kind}")
@@ -55,7 +55,7 @@ def show(shape: Shape) -> str:
 
 
 def same_shape(op: str, types: Sequence[TensorType]) -> Shape:
-    """Return the one shape of `types`. Raises ShapeError where two differ or cannot be proved equal."""
+    """Return the one shape of `types`. Raises ShapeError if two differ or cannot be proved equal."""
     first, *rest = types
     for other in rest:
         if not equal_shapes(first.shape, other.shape):
@@ -66,7 +66,7 @@ def same_shape(op: str, types: Sequence[TensorType]) -> Shape:
 
 
 def same_dtype(op: str, types: Sequence[TensorType]) -> str:
-    """Return the one dtype of `types`. Raises DtypeError where they differ."""
+    """Return the one dtype of `types`. Raises DtypeError if they differ."""
     dtypes = {t.dtype: None for t in types}
     if len(dtypes) > 1:
         raise DtypeError(f"{op}: arguments have dtypes {' and '.join(dtypes)}; cast them to one dtype first")
@@ -74,18 +74,17 @@ def same_dtype(op: str, types: Sequence[TensorType]) -> str:
 
 
 def equal_shapes(a: Shape, b: Shape) -> bool:
-    """Return True where both shapes are provably equal."""
+    """Return True if both shapes are provably equal."""
     return len(a) == len(b) and all(x is y or equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def is_opaque(dim: DimExpr) -> bool:
-    """Return True where `dim` has parts that are not polynomials, so that equality may hold without a
-    proof."""
+    """Return True if `dim` has parts that are not polynomials, so that equality may hold without a proof."""
     return isinstance(dim, sympy.Expr) and bool(dim.atoms(floordiv, sympy.Mod, sympy.Min, sympy.Max))
 
 
 def may_equal(a: DimExpr, b: DimExpr) -> bool:
-    """Return False only where `a` and `b` differ for certain as polynomials."""
+    """Return False only if `a` and `b` certainly differ as polynomials."""
     return is_opaque(a) or is_opaque(b) or equal(a, b)
 
 
@@ -102,7 +101,7 @@ def check_dtype(op: str, dtype: str, allowed: Sequence[str]) -> None:
 
 
 def check_same_size(op: str, old: Shape, new: Shape) -> None:
-    """Raise ShapeError where `new` certainly has another number of elements than `old`."""
+    """Raise ShapeError if `new` certainly has another number of elements than `old`."""
     before, after = product(old), product(new)
     if not may_equal(simplify(before), simplify(after)):
         raise ShapeError(

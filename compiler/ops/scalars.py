@@ -10,6 +10,7 @@ import numpy as np
 import sympy
 
 from ...vm.literals import written
+from ...vm.reference_checks import wrapped
 from ..ir.dims import DimExpr, floordiv, simplify, symbol
 from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Value
@@ -90,6 +91,11 @@ _INT_OPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], DimExp
     "min": (min, sympy.Min),
     "max": (max, sympy.Max),
 }
+_WRAPPING: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: wrapped(a + b),
+    "sub": lambda a, b: wrapped(a - b),
+    "mul": lambda a, b: wrapped(a * b),
+}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
 }  # fmt: skip
@@ -113,6 +119,14 @@ def _infer_int(op: str, symbolic: Callable[[Any, Any], DimExpr]) -> Infer:
         if op in ("int_floordiv", "int_mod") and b.expr == 0:
             raise ShapeError(f"{op}: the divisor is 0")
         return (ScalarType("int", simplify(symbolic(sympy.sympify(a.expr), sympy.sympify(b.expr)))),)
+
+    return infer
+
+
+def _infer_wrapping(op: str) -> Infer:
+    def infer(types: Types, attrs: Attrs) -> Sequence[Type]:
+        _two(op, "int", types)
+        return (INT,)
 
     return infer
 
@@ -181,7 +195,7 @@ def _one_type(op: str, types: Sequence[Type]) -> Type:
 
 
 def without_size(type: Type) -> Type:
-    """Return a type without what is known of an int's value."""
+    """Return a type without the known values of ints."""
     return INT if isinstance(type, ScalarType) and type.kind == "int" else type
 
 
@@ -358,6 +372,10 @@ OPS: tuple[Op, ...] = (
         for n, (f, s) in _INT_OPS.items()
     ),
     *(
+        _binary(f"wrapping_{n}", f"a {n} b, modulo 2**64.", _infer_wrapping(f"wrapping_{n}"), f, "int", "int")
+        for n, f in _WRAPPING.items()
+    ),
+    *(
         _binary(f"int_{n}", f"a {n} b.", _infer_bool(f"int_{n}", "int"), f, "int", "bool")
         for n, f in _COMPARISONS.items()
     ),
@@ -498,7 +516,7 @@ OPS: tuple[Op, ...] = (
 
 
 def dropped(b: Builder, *_: Any, **__: Any) -> None:
-    """Nothing: dtypes, layouts and devices are fixed when importing."""
+    """Nothing: dtypes, layouts and devices are fixed at import."""
     return None
 
 
@@ -517,7 +535,7 @@ def assert_tensor(b: Builder, x: Value, message: str = "a check of the model fai
 
 
 def check_linalg(b: Builder, info: Value, api_name: str, *, is_matrix: bool) -> None:
-    """A guard that all of LAPACK's codes `info` say success."""
+    """A guard that all of LAPACK's codes `info` report success."""
     failed = B.cast_to(b, B.pointwise(b, "ne", info, 0), "i64")
     total = B.reduce(b, "reduce_sum", failed, range(len(B.shape_of(info))), False)
     message = f"{api_name}: LAPACK fails, as for a matrix that is singular or not positive definite"

@@ -68,7 +68,7 @@ OPS: tuple[Op, ...] = (
 
 
 def _scan(b: Builder, name: str, op: str, x: Value, dim: int) -> Sequence[Value]:
-    """Apply the op to x as [rows, length, columns] and give its results x's shape."""
+    """Apply the op to x as [rows, length, columns] and reshape its results to x's shape."""
     shape = B.shape_of(x)
     axis = B.axis_of(name, dim, len(shape))
     sizes = shape or (1,)

@@ -1,4 +1,4 @@
-"""Updates at places that an index tensor chooses: `scatter` and torch's overloads."""
+"""Updates at positions chosen by an index tensor: `scatter` and torch's overloads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def mode_of(reduce: str, dtype: str) -> str:
 def scatter(
     b: Builder, base: Value, index: Value, source: Value, axis: int, mode: str, shape: Shape | None = None
 ) -> Value:
-    """The op `scatter` of `shape` (None: base's); index's axes of 1 are whole, but the chosen one."""
+    """The op `scatter` of `shape` (None: base's); the index's axes of size 1 cover whole axes, except the
+    chosen one."""
     index = index if B.dtype_of(index) in ("i64", "i32") else B.cast_to(b, index, "i64")
     shape = B.shape_of(base) if shape is None else shape
     updates = tuple(
@@ -159,7 +160,7 @@ def _ones(b: Builder, value: Any, dtype: str, rank: int) -> Value:
 
 
 def scatter_src(b: Builder, x: Value, dim: int, index: Value, src: Value, *, reduce: str = "") -> Value:
-    """x with src at the index's places along dim, replacing or reduced."""
+    """x with src at the index's positions along dim, replacing or reduced."""
     axis = B.axis_of("scatter", dim, len(B.shape_of(x)))
     mode = mode_of(reduce, B.dtype_of(x)) if reduce else "set"
     return _along(b, x, axis, index, src, mode)
@@ -168,7 +169,7 @@ def scatter_src(b: Builder, x: Value, dim: int, index: Value, src: Value, *, red
 def as_strided_scatter(
     b: Builder, x: Value, src: Value, size: Sequence[DimExpr], stride: Sequence[DimExpr], offset: Any = None
 ) -> Value:
-    """x, which lies in memory row by row, with src at places of its own strides."""
+    """row-major x with src at positions of other strides."""
     shape = B.shape_of(x)
     places = B.reshape(b, strided_places(b, size, stride, offset), [B.product(size)])
     values = B.reshape(b, B.expand(b, B.cast_to(b, src, B.dtype_of(x)), size), [B.product(size)])
@@ -177,20 +178,20 @@ def as_strided_scatter(
 
 
 def scatter_value(b: Builder, x: Value, dim: int, index: Value, value: Any, *, reduce: str = "") -> Value:
-    """x with one number at the index's places along dim."""
+    """x with one number at the index's positions along dim."""
     one = _ones(b, value, B.dtype_of(x), len(B.shape_of(x)))
     return scatter_src(b, x, dim, index, one, reduce=reduce)
 
 
 def scatter_add(b: Builder, x: Value, dim: int, index: Value, src: Value) -> Value:
-    """x + src at the index's places along dim."""
+    """x + src at the index's positions along dim."""
     return scatter_src(b, x, dim, index, src, reduce="sum")
 
 
 def scatter_reduce(
     b: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """x reduced with src at the index's places; without x itself there if not include_self."""
+    """x reduced with src at the index's positions; without x itself there if not include_self."""
     dtype, rank = B.dtype_of(x), len(B.shape_of(x))
     axis = B.axis_of("scatter_reduce", dim, rank)
     start = x
@@ -287,7 +288,7 @@ def index_reduce(
 def index_put(
     b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, *_: Any
 ) -> Value:
-    """x[i, j, ..] = values, or += where accumulate; values are broadcast to x[i, j, ..]."""
+    """x[i, j, ..] = values, or += if accumulate; values are broadcast to x[i, j, ..]."""
     dtype, shape = B.dtype_of(x), B.shape_of(x)
     mode = mode_of("sum", dtype) if accumulate else "set"
     named = {axis: i for axis, i in enumerate(indices) if i is not None}
@@ -318,7 +319,7 @@ def index_put(
 
 
 def _spread(b: Builder, values: Value, shape: Shape) -> Value:
-    """Expand values to `shape`; a size that data gave is checked when it runs."""
+    """Expand values to `shape`; data-dependent sizes are checked at run time."""
     given = B.shape_of(values)
     for axis, size in enumerate(given):
         wanted = shape[len(shape) - len(given) + axis]
@@ -338,7 +339,7 @@ def _fill_where(b: Builder, x: Value, axis: int, mask: Value, values: Value) -> 
 
 
 def put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """x with source at places of x as one long axis; negative ones count from the end."""
+    """x with source at positions of flattened x; negative ones count from the end."""
     shape = B.shape_of(x)
     n, count = B.product(shape), B.product(B.shape_of(index))
     mode = mode_of("sum", B.dtype_of(x)) if accumulate else "set"
@@ -366,14 +367,14 @@ def embedding_backward(
 
 
 def _above(b: Builder, index: Value, least: int) -> DimExpr:
-    """Return the size that has room for all of `index`, at least `least`: it depends on the data."""
+    """Return a size above all of `index`, at least `least`; it depends on the data."""
     line = B.reshape(b, index, [B.product(B.shape_of(index))])
     top = B.cast_to(b, B.reduce(b, "reduce_max", line, [0], False), "i64")
     return size_of(b, B.pointwise(b, "maximum", B.pointwise(b, "add", top, 1), least))
 
 
 def bincount(b: Builder, index: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """How often each number from 0 up is in `index`; the sums of the weights that it has there."""
+    """The count of each number from 0 up in `index`, or the sum of its weights."""
     one = _ones(b, 1, "i64", 1)
     if weights is not None:
         index, weights = B.agreeing(b, "bincount", [index, weights])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import sympy
 
@@ -19,7 +19,7 @@ OPS: tuple[Op, ...] = ()
 
 
 def select(b: Builder, x: Value, dim: int, index: DimExpr) -> Value:
-    """One position of an axis, which goes away."""
+    """One position of an axis, which is removed."""
     shape = B.shape_of(x)
     axis = B.axis_of("select", dim, len(shape))
     return B.drop_axis(b, B.take(b, x, axis, position_of(b, "select", shape[axis], index), 1), axis)
@@ -36,18 +36,12 @@ def position_of(b: Builder, op: str, size: DimExpr, index: DimExpr) -> DimExpr:
 
 
 def _from_front(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
-    """Return a position that is counted from the end where it is negative, counted from the front. Raises
-    UnsupportedOp where it is made of sizes alone: PyTorch has assumed which of the two it is."""
+    """Return a position counted from the front; negative ones count from the end."""
     low, high = B.bounds_of(b, position)
     if low is not None and low >= 0:
         return position
     if high is not None and high < 0:
         return simplify(size + position)
-    lows = [B.bounds_of(b, cast(DimExpr, name))[0] for name in sympy.sympify(position).free_symbols]
-    if all(low is not None and low >= 0 for low in lows):
-        raise UnsupportedOp(
-            f"it is not known whether position {format_dim(position)} is negative; use a size that cannot be"
-        )
     is_negative = -sympy.Max(sympy.Min(position, 0), -1)  # 1 or 0
     return simplify(position + is_negative * size)
 
@@ -71,7 +65,7 @@ def slice_(
     end: DimExpr | None = None,
     step: DimExpr = 1,
 ) -> Value:
-    """Python's x[start:end:step] of one axis: negative positions count from the end, all are limited to the
+    """Python's x[start:end:step] of one axis: negative positions count from the end, all are clamped to the
     axis."""
     axis = B.axis_of("slice", dim, len(B.shape_of(x)))
     size = B.shape_of(x)[axis]
@@ -91,7 +85,9 @@ def slice_bounds(
     """Return the first position and the number of positions of start:end:step in an axis of `size`."""
     first = 0 if start is None else _position(b, start, size)
     last = size if end is None else _position(b, end, size)
-    length: DimExpr = simplify(last - first)
+    # A start clamped to 0, such as size - 1: at most one position, which the difference hides.
+    starts = first.args if isinstance(first, sympy.Max) else (first,)
+    length: DimExpr = simplify(sympy.Min(*(last - each for each in starts)))
     low, _ = B.bounds_of(b, length)
     if low is None or low < 0:
         length = _limited(b, sympy.Max, 0, length)
@@ -106,7 +102,9 @@ def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
     if high is not None and high < 0:
         position = _limited(b, sympy.Max, 0, simplify(size + position))
     elif low is None or low < 0:
-        position = sympy.Max(_from_front(b, position, size), 0)
+        # size - 1 and size - 2 are negative if they are before the front.
+        is_front = simplify(size - position) in (1, 2)
+        position = sympy.Max(position if is_front else _from_front(b, position, size), 0)
     return (
         position
         if always_at_most(position, size, b.graph.symbols)
@@ -115,7 +113,7 @@ def _position(b: Builder, position: DimExpr, size: DimExpr) -> DimExpr:
 
 
 def _limited(b: Builder, function: Any, x: DimExpr, y: DimExpr) -> DimExpr:
-    """Return Min or Max of x and y, one of them where the contract tells which."""
+    """Return Min or Max of x and y, or the one that the contract proves."""
     if always_at_most(x, y, b.graph.symbols):
         return x if function is sympy.Min else y
     if always_at_most(y, x, b.graph.symbols):
@@ -150,7 +148,7 @@ def _parts(b: Builder, op: str, total: DimExpr, size: DimExpr) -> list[DimExpr]:
 
 
 def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
-    """x cut along an axis into at most `chunks` parts of equal size but for the last."""
+    """x cut along an axis into at most `chunks` parts of equal size except the last."""
     axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
     return split(b, x, B.divide(B.shape_of(x)[axis] + chunks - 1, chunks), axis)
 
@@ -189,8 +187,9 @@ def at_least(b: Builder, size: DimExpr, least: int) -> DimExpr:
 def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
     """The windows of `size` positions, `step` apart, along an axis; a window's positions come last."""
     shape = B.shape_of(x)
-    if not shape:
-        return B.reshape(b, x, [1])
+    if not shape and size <= 1:
+        return B.take(b, B.reshape(b, x, [1]), 0, 0, size)
+    shape = shape or (1,)
     axis = B.axis_of("unfold", dimension, len(shape))
     message = f"unfold: a window of {format_dim(size)} does not fit an axis of size {format_dim(shape[axis])}"
     add_guard(b, sympy.Ge(sympy.sympify(shape[axis]), size), message)
@@ -199,7 +198,7 @@ def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
 
 
 def strided_places(b: Builder, size: Sequence[DimExpr], stride: Sequence[DimExpr], offset: Any) -> Value:
-    """Return the places in memory of a tensor of those strides."""
+    """Return the memory positions of a tensor with those strides."""
     places = B.full(b, 0 if offset is None else offset, "i64", tuple(size))
     for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
         if not B.is_one(length):
@@ -211,14 +210,14 @@ def strided_places(b: Builder, size: Sequence[DimExpr], stride: Sequence[DimExpr
 def as_strided(
     b: Builder, x: Value, size: Sequence[DimExpr], stride: Sequence[DimExpr], storage_offset: Any = None
 ) -> Value:
-    """The elements of x, which lies in memory row by row, at places of its own strides."""
+    """The elements of row-major x at positions of other strides."""
     line = B.reshape(b, x, [product(B.shape_of(x))])
     places = B.reshape(b, strided_places(b, size, stride, storage_offset), [product(size)])
     return B.reshape(b, b.one("gather", line, places, axis=0), size)
 
 
 def resize(b: Builder, x: Value, size: Sequence[DimExpr], **_: Any) -> Value:
-    """The first elements of x in another shape; the contents of what is beyond are open."""
+    """The first elements of x in another shape; further contents are undefined."""
     before, after = product(B.shape_of(x)), product(size)
     line = B.reshape(b, x, [before])
     if not always_at_most(after, before, b.graph.symbols):

@@ -60,7 +60,7 @@ OPS: tuple[Op, ...] = (
 def first_of(
     b: Builder, name: str, x: Value, dim: int, keep: DimExpr | None, descending: bool
 ) -> tuple[Value, Value]:
-    """The first `keep` elements (None: all) along an axis, and their places there."""
+    """The first `keep` elements (None: all) along an axis, and their indices there."""
     shape = B.shape_of(x)
     axis = B.axis_of(name, dim, len(shape))
     if not shape:
@@ -81,24 +81,24 @@ def first_of(
 
 
 def sort(b: Builder, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    """All elements along an axis in a stable order, and their places."""
+    """All elements along an axis in a stable order, and their indices."""
     return first_of(b, "sort", x, dim, None, descending)
 
 
 def sort_stable(
     b: Builder, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Value, Value]:
-    """As `sort`, which is stable anyway."""
+    """As `sort`, which is always stable."""
     return sort(b, x, dim, descending)
 
 
 def argsort(b: Builder, x: Value, dim: int = -1, descending: bool = False) -> Value:
-    """The places of the elements in a stable order."""
+    """The indices of the elements in a stable order."""
     return sort(b, x, dim, descending)[1]
 
 
 def argsort_stable(b: Builder, x: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
-    """As `argsort`, which is stable anyway."""
+    """As `argsort`, which is always stable."""
     return argsort(b, x, dim, descending)
 
 
@@ -110,13 +110,13 @@ def msort(b: Builder, x: Value) -> Value:
 def topk(
     b: Builder, x: Value, k: DimExpr, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Value, Value]:
-    """The k largest or smallest elements along an axis, in order (of equal ones the first), and their
-    places."""
+    """The k largest or smallest elements along an axis, in order (the first of equal ones), and their
+    indices."""
     return first_of(b, "topk", x, dim, k, largest)
 
 
 def _at(b: Builder, found: tuple[Value, Value], axis: int, place: DimExpr | Value) -> tuple[Value, Value]:
-    """The sorted values and places at one place along an axis, which stays with size 1."""
+    """The sorted values and indices at one position along an axis, which stays with size 1."""
     if isinstance(place, Value):
         values, places = (torch_gather(b, x, axis, place) for x in found)
     else:
@@ -130,7 +130,7 @@ def _without(b: Builder, pair: tuple[Value, Value], axis: int, keepdim: bool) ->
 
 
 def kthvalue(b: Builder, x: Value, k: DimExpr, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The k-th smallest element along an axis (k from 1), and its place."""
+    """The k-th smallest element along an axis (k from 1), and its index."""
     if not B.shape_of(x):
         return first_of(b, "kthvalue", x, dim, 1, False)
     axis = B.axis_of("kthvalue", dim, len(B.shape_of(x)))
@@ -139,7 +139,7 @@ def kthvalue(b: Builder, x: Value, k: DimExpr, dim: int = -1, keepdim: bool = Fa
 
 
 def _middle(b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Value, Value]:
-    """The lower median along an axis, and its place: a NaN where there is one, or that of the others."""
+    """The lower median along an axis, and its index: a NaN if there is one, or ignoring NaNs."""
     if not B.shape_of(x):
         return first_of(b, name, x, dim, 1, False)
     shape = B.shape_of(x)
@@ -160,12 +160,12 @@ def _middle(b: Builder, name: str, x: Value, dim: int, keepdim: bool, skip_nan: 
 
 
 def median(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """The lower median along an axis, a NaN where there is one, and its place."""
+    """The lower median along an axis, NaN if there is one, and its index."""
     return _middle(b, "median", x, dim, keepdim, skip_nan=False)
 
 
 def nanmedian(b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """The lower median along an axis of what is no NaN, and its place."""
+    """The lower median along an axis, ignoring NaNs, and its index."""
     return _middle(b, "nanmedian", x, dim, keepdim, skip_nan=True)
 
 
@@ -175,7 +175,7 @@ def median_of_all(b: Builder, x: Value) -> Value:
 
 
 def nanmedian_of_all(b: Builder, x: Value) -> Value:
-    """The lower median of all elements that are no NaN."""
+    """The lower median of all elements, ignoring NaNs."""
     return nanmedian(b, B.reshape(b, x, [B.product(B.shape_of(x))]), 0)[0]
 
 

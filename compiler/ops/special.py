@@ -28,7 +28,7 @@ _FUNCTIONS = {
     "special_modified_bessel_k0": "bessel_k0", "special_modified_bessel_k1": "bessel_k1",
     "special_scaled_modified_bessel_k0": "bessel_k0e", "special_scaled_modified_bessel_k1": "bessel_k1e",
 }  # fmt: skip
-#: The same, but not in f64: there PyTorch's values are off by up to 1e-5, and they are what counts.
+#: The same, but not in f64: there PyTorch's values, which must be reproduced, are off by up to 1e-5.
 _INEXACT = {
     "special_bessel_j0": "bessel_j0", "special_bessel_j1": "bessel_j1", "special_bessel_y0": "bessel_y0",
     "special_bessel_y1": "bessel_y1", "special_airy_ai": "airy_ai",
@@ -98,7 +98,7 @@ def _binary(overload: str, op: str) -> Composite:
 
 def polygamma(b: Builder, n: int, x: Value) -> Value:
     """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x). At its poles, where that is infinite,
-    the first derivative is pi^2 / sin(pi x)^2 in the dtype, as PyTorch has it."""
+    the first derivative is pi^2 / sin(pi x)^2 in the dtype, as in PyTorch."""
     x = B.cast_to(b, x, to_float(B.dtype_of(x)))
     if n < 0:
         raise UnsupportedOp(f"polygamma: n is {n}; it must be at least 0")
@@ -118,7 +118,7 @@ def polygamma(b: Builder, n: int, x: Value) -> Value:
 
 
 def zeta(b: Builder, s: B.Tensorlike, q: B.Tensorlike) -> Value:
-    """Hurwitz's zeta in the common dtype, or f32; in f64 ours loses digits where s is large."""
+    """Hurwitz's zeta in the common dtype, or f32; in f64 ours is inexact for large s."""
     dtype = to_float(B.common_dtype(s, q))
     if dtype == "f64":
         raise UnsupportedOp("special_zeta: ours is not exact in f64; cast to f32")
@@ -139,7 +139,7 @@ def frexp(b: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def ldexp(b: Builder, x: Value, exponent: Value) -> Value:
-    """x * 2^exponent, the power as a float of its own, as PyTorch."""
+    """x * 2^exponent, the power as a separate float, as in PyTorch."""
     return mul(b, x, power(b, 2.0, exponent))
 
 
@@ -147,12 +147,12 @@ def ldexp(b: Builder, x: Value, exponent: Value) -> Value:
 
 
 def fmin(b: Builder, x: Value, y: Value) -> Value:
-    """The smaller one; the other one where one is NaN."""
+    """The smaller one; the other one if one is NaN."""
     return _number_of(b, "minimum", x, y)
 
 
 def fmax(b: Builder, x: Value, y: Value) -> Value:
-    """The greater one; the other one where one is NaN."""
+    """The greater one; the other one if one is NaN."""
     return _number_of(b, "maximum", x, y)
 
 
@@ -186,7 +186,7 @@ def angle(b: Builder, x: Value) -> Value:
 
 
 def round_decimals(b: Builder, x: Value, *, decimals: int = 0) -> Value:
-    """x to so many decimals, halves to even; integers stay as they are."""
+    """x rounded to `decimals` decimals, halves to even; integers are unchanged."""
     if not is_float(B.dtype_of(x)):
         return x
     if decimals == 0:

@@ -261,8 +261,8 @@ def unsqueeze(b: Builder, x: Value, dim: int) -> Value:
 
 
 def squeeze(b: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Value:
-    """x without those of the named axes (all for None) whose size is 1; sizes that calls tell must be
-    others, but 1 where they are at most that."""
+    """x without those of the named axes (all for None) whose size is 1; run-time sizes must not be 1, unless
+    they are known to be at most 1."""
     shape = B.shape_of(x)
     named = range(len(shape)) if dim is None else B.axes_of("squeeze", dim, len(shape)) if dim != [] else []
     for axis in named:
@@ -293,8 +293,11 @@ def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *, implicit: bool = F
 
 
 def _of_size_or_repeated(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
-    """x whose size along an axis is `size`, which calls tell; a script's may be 1 there, and is repeated."""
+    """x with the run-time `size` along an axis; one of at most 1 is 1, in TorchScript any may be, and is
+    repeated."""
     found = B.shape_of(x)[axis]
+    if B.bounds_of(b, found)[1] == 1:
+        return B.of_size(b, "expand", x, axis, 1)
     if b.assume is None or B.bounds_of(b, found)[0] not in (None, 0, 1):
         return B.of_size(b, "expand", x, axis, size)
     message = f"expand: size {format_dim(found)} must be 1 or {format_dim(size)}"
@@ -333,11 +336,11 @@ def repeat_interleave(b: Builder, x: Value, repeats: DimExpr, dim: int | None = 
 
 def copy(b: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
     """src in x's shape and dtype."""
-    return B.expand(b, B.cast_to(b, src, B.dtype_of(x)), B.shape_of(x))
+    return expand(b, B.cast_to(b, src, B.dtype_of(x)), B.shape_of(x))
 
 
 def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
-    """x itself: values are immutable here and memory formats are the compiler's business."""
+    """x itself: values are immutable here and the compiler chooses memory formats."""
     return x
 
 
@@ -347,7 +350,7 @@ def same(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
 def broadcast_in_dim(b: Builder, x: Value, shape: Sequence[DimExpr], axes: Sequence[int]) -> Value:
     """x whose axes become those named of `shape`, repeated along all others."""
     sizes = dict(zip(axes, B.shape_of(x), strict=True))
-    return B.expand(b, B.reshape(b, x, [sizes.get(i, 1) for i in range(len(shape))]), shape)
+    return expand(b, B.reshape(b, x, [sizes.get(i, 1) for i in range(len(shape))]), shape)
 
 
 def collapse(b: Builder, x: Value, start: int, end: int) -> Value:

@@ -1,4 +1,4 @@
-"""Fresh results: one that may share memory with an input, a constant or another result is copied."""
+"""Results that may share memory with an input, a constant or another result are copied."""
 
 from __future__ import annotations
 

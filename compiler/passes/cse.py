@@ -1,7 +1,7 @@
-"""Common subexpression elimination: of nodes that compute the same, the first one stays.
+"""Common subexpression elimination: of nodes that compute the same value, only the first is kept.
 
-Nodes are the same when op, arguments and attributes are. Constants are the same when they share memory, or
-are small and hold the same bits. A node in a region may be replaced by one outside of it, never the other way
+Nodes are the same if op, arguments and attributes are. Constants are the same if they share memory, or are
+small and hold the same bits. A node in a region may be replaced by one outside of it, never the other way
 round.
 """
 
@@ -15,7 +15,7 @@ import sympy
 
 from ..ir.graph import Block, Graph, Node, Value, erase, is_named, replace_uses
 
-#: Ops whose equal applications are not interchangeable: `item` names a new size, the others act.
+#: Ops whose equal applications are not interchangeable: `item` names a new size, the others have effects.
 DISTINCT = frozenset(("item", "extern", "call", "if", "while", "guard", "fail", "free", "kernel"))
 SMALL_BYTES = 1024  # constants up to this size are compared by their bits
 
@@ -44,7 +44,7 @@ def _merge(block: Block, outer: dict[Hashable, Node], merged: dict[Value, Value]
 
 
 def key(node: Node) -> Hashable:
-    """Return what two interchangeable nodes have in common."""
+    """Return a key that interchangeable nodes share."""
     attrs = tuple(
         sorted((name, _frozen(value)) for name, value in node.attrs.items() if not _is_label(node, name))
     )
@@ -58,7 +58,7 @@ def _is_label(node: Node, name: str) -> bool:
 def _frozen(value: Any) -> Hashable:
     """Return `value` in a hashable form in which 1, True and 1.0, and 0.0 and -0.0, differ."""
     if isinstance(value, sympy.Basic):
-        return "dimension", value  # it hashes once, and writing it as text takes milliseconds
+        return "dimension", value  # hashing is done once, whereas writing it as text takes milliseconds
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, np.ndarray):

@@ -9,9 +9,9 @@ from ..ops import OPS
 
 
 def decompose(graph: Graph) -> None:
-    """Replace every composite by what its declaration says, until none is left.
+    """Replace every composite by its declared decomposition, until none is left.
 
-    Raises VerifyError where a declaration gives values of other types than its op.
+    Raises VerifyError if a decomposition's types differ from those of its op.
     """
     replaced: dict[Value, Value] = {}
     _decompose_block(graph, graph.body, replaced)
@@ -25,13 +25,13 @@ def _decompose_block(graph: Graph, block: Block, replaced: dict[Value, Value]) -
         for region in node.regions:
             _decompose_block(graph, region, replaced)
         if node.op in OPS and OPS[node.op].kind == "composite":
-            replaced |= _replace(graph, block, position, node)  # what takes its place is looked at next
+            replaced |= _replace(graph, block, position, node)  # its replacement is visited next
         else:
             position += 1
 
 
 def _replace(graph: Graph, block: Block, position: int, node: Node) -> dict[Value, Value]:
-    """Put what its declaration says in the place of a node; return its results' new values."""
+    """Replace a node by its declared decomposition; return its results' new values."""
     rule = OPS[node.op].decompose
     assert rule is not None, f"{node.op} is a composite without decompose"
     builder = Builder(graph, block, position)

@@ -1,9 +1,9 @@
-"""What is multiplied by and added to sums of integers, channel by channel, becomes one multiply-add.
+"""Factors and terms of channels after sums of integers become one multiply-add.
 
-A scale, a bias and a batch norm behind a product of bytes are constants for each column. A residual that is
-added is mostly dequantised, or another such product: it is a multiply-add too, and what comes behind the sum
-of both becomes part of the constants. Rounding changes, so programs in f32 are left as they are: only
-products that rounding of activations made are looked at.
+A scale, a bias and a batch norm after a product of bytes are constants for each column. An added residual is
+usually dequantised, or another such product: it is also a multiply-add, and the operations after the sum of
+both become part of the constants. This changes rounding, so it applies only to products that quantisation of
+activations has made, not to programs in f32.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Affine:
     term: np.ndarray
 
     def times(self, factor: np.ndarray) -> Affine:
-        """Return it times a factor."""
+        """Return the value times a factor."""
         return Affine(tuple((x, old * factor) for x, old in self.parts), self.term * factor)
 
     def plus(self, term: np.ndarray) -> Affine:
-        """Return it plus a term."""
+        """Return the value plus a term."""
         return replace(self, term=self.term + term)
 
     @property
@@ -54,7 +54,7 @@ class Affine:
 
 
 def fold_affine(graph: Graph, products: Sequence[Value]) -> None:
-    """Fold what follows each of `products`, sums times a constant."""
+    """Fold the operations after each of `products`, sums times a constant."""
     results = {value for block in graph.blocks() for value in block.results}
     for value in products:
         if value.node is not None and value.node.op == "mul" and value.users:
@@ -76,8 +76,8 @@ def _fold(graph: Graph, first: Node, results: set[Value]) -> None:
 
 
 def _step(value: Value, so_far: Affine) -> tuple[Node, Affine] | None:
-    """Return the only user of `value`, which is `so_far`, and what it makes of that; None where it does
-    something else."""
+    """Return the only user of `value`, which represents `so_far`, and its result as an `Affine`; None for any
+    other operation."""
     users = list(dict.fromkeys(value.users))
     if len(users) != 1 or users[0].op not in ("mul", "add", "sub"):
         return None
@@ -103,7 +103,7 @@ def _with_residual(node: Node, value: Value, so_far: Affine) -> tuple[Node, Affi
 
 
 def _affine(value: Value) -> Affine | None:
-    """Return what a residual is a multiply-add of: of bytes, or of what nobody else reads."""
+    """Return a residual as a multiply-add of bytes, or of a value without other users."""
     node = value.node
     if node is None or len(node.present) != 2 or node.op not in ("mul", "add", "sub"):
         return None
@@ -119,7 +119,7 @@ def _affine(value: Value) -> Affine | None:
 
 
 def _is_of_bytes(value: Value) -> bool:
-    """Whether a value is bytes and constants, so that whoever reads it can compute it."""
+    """Whether a value consists of bytes and constants, so that its readers can compute it."""
     node = value.node
     if node is None or node.op == "cast":
         return node is not None and node.arg(0).tensor.dtype == "u8"

@@ -1,22 +1,25 @@
-"""Constant folding: nodes whose arguments are all constant are computed when compiling.
+"""Constant folding: nodes whose arguments are all constant are computed at compile time.
 
-Weights' transpositions and reductions always fold, however large: they move data once, not at every call, or
-make less of it. Products and elementwise results of f32 weights fold where they are no larger than the
-largest constant that they are made of (a table that is normalised and projected, a weight times its norm).
-Other nodes fold while they do not make the program larger than SMALL elements each. An `expand` by itself
-never folds; it is looked through where something no larger is computed from it. A weight in
-f16, bf16 or i8 that products and convolutions take in f32 folds as well: panels of products are narrow again
-(`compiler.lower.weights`). So does one in f32 that is rounded to f16 or bf16 for them, as under autocast.
+Transpositions and reductions of weights always fold, however large: they move data once rather than at every
+call, or reduce it. Products and elementwise results of f32 weights fold if they are no larger than the
+largest of their constants (a table that is normalised and projected, a weight times its norm). Other nodes
+fold if they have at most SMALL elements. An `expand` by itself never folds; it is folded together with a
+computation whose result is no larger. A weight in f16, bf16 or i8 that products and convolutions read in f32
+also folds, because panels of products are narrow again (`compiler.lower.weights`). So does one in f32 that is
+rounded to f16 or bf16 for them, as under autocast. If results must have the same bits on all targets, only
+functions fold that every machine computes exactly: numpy's others depend on the compiling machine.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from ...jit.evaluation import from_memory, to_memory
+from ...jit.math.table import OPS as MATH
 from ...vm.program import NUMPY_DTYPES
 from ..ir.dims import symbols_of
 from ..ir.graph import Builder, Graph, Node, Value
@@ -25,15 +28,15 @@ from ..ops import OPS
 from .rewrite import rewrite
 
 SMALL = 4096  # elements
-MOVES = ("permute", "reshape", "slice")  # they copy bits, for every dtype
+MOVES = ("permute", "reshape", "slice", "divisor")  # they copy bits, for every dtype
 COMPUTES = ("pointwise", "concat", "reduce", "gather", "matmul")  # kinds that fold when small
 LOOKED_THROUGH = ("full", "iota", "expand")  # no constants by themselves, but computable
-HALF = ("f16", "bf16")  # their rounding is the kernels' affair
-NARROW = (*HALF, "i8")  # what weights are widened from
+HALF = ("f16", "bf16")  # their rounding is left to the kernels
+NARROW = (*HALF, "i8")  # dtypes from which weights are widened
 
 
 def fold_constants(graph: Graph) -> None:
-    """Make constant tensors `constant` nodes, and ints that are known in size symbols `size` nodes."""
+    """Make constant tensors `constant` nodes, and ints that are expressions of size symbols `size` nodes."""
     rewrite(graph, _constant_of)
 
 
@@ -54,11 +57,19 @@ def _folded(builder: Builder, node: Node) -> Value | None:
     type = node.result.type
     if not isinstance(type, TensorType) or not node.args or not _may_fold(node, type):
         return None
+    if builder.graph.rounding.is_portable and not _is_exact(node):
+        return None
     array = _converted(node) if _is_converted(node) else _computed(node)
     if array is None:
         return None
-    array = np.asarray(array, NUMPY_DTYPES[type.dtype])  # of a move a view: packing or writing copies it
+    array = np.asarray(array, NUMPY_DTYPES[type.dtype])  # a view of moved data: packing or writing copies it
     return builder.constant(array, type.dtype, _name(node))
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether numpy computes the same bits on every machine."""
+    function = MATH.get(node.op)
+    return node.op != "matmul" and (function is None or function.ulp == (0, 0))
 
 
 def _may_fold(node: Node, type: TensorType) -> bool:
@@ -70,7 +81,7 @@ def _may_fold(node: Node, type: TensorType) -> bool:
 
 
 def _is_of_weights(node: Node, type: TensorType) -> bool:
-    """Return True where `node` makes f32 of constants in f32, one of which is as large as its result."""
+    """Return True if `node` computes f32 from f32 constants, one of which is as large as its result."""
     if OPS[node.op].kind not in ("pointwise", "matmul") or type.dtype != "f32":
         return False
     constants = [arg.tensor for arg in node.present if arg.node is not None and arg.node.op == "constant"]
@@ -79,12 +90,12 @@ def _is_of_weights(node: Node, type: TensorType) -> bool:
 
 
 def _is_converted(node: Node) -> bool:
-    """Return True where `node` converts a weight of products and convolutions."""
+    """Return True if `node` converts a weight of products and convolutions."""
     return _is_widened(node) or _is_narrowed(node)
 
 
 def _is_widened(node: Node) -> bool:
-    """Return True where `node` casts a constant of NARROW for products and convolutions alone."""
+    """Return True if `node` casts a constant of NARROW only for products and convolutions."""
     if node.op != "cast":
         return False
     (arg,) = node.present
@@ -94,7 +105,7 @@ def _is_widened(node: Node) -> bool:
 
 
 def _is_weight(value: Value) -> bool:
-    """Return True where `value`, perhaps moved, is only ever the right operand of products and
+    """Return True if `value`, perhaps moved, is used only as the right operand of products and
     convolutions."""
     return bool(value.users) and all(
         user.args[1] is value and user.args[0] is not value
@@ -105,8 +116,7 @@ def _is_weight(value: Value) -> bool:
 
 
 def _is_narrowed(node: Node) -> bool:
-    """Return True where `node` rounds a constant in f32 to HALF, and only what products and convolutions take
-    is made of it."""
+    """Return True if `node` rounds a constant in f32 to HALF, only for products and convolutions."""
     if node.op != "cast" or node.result.tensor.dtype not in HALF:
         return False
     (arg,) = node.present
@@ -115,7 +125,7 @@ def _is_narrowed(node: Node) -> bool:
 
 
 def _is_widened_only(value: Value) -> bool:
-    """Return True where `value`, perhaps moved, is only ever cast to f32 as a weight."""
+    """Return True if `value`, perhaps moved, is only cast to f32 as a weight."""
     return bool(value.users) and all(
         user.result.tensor.dtype == "f32" and _is_weight(user.result)
         if user.op == "cast"
@@ -132,14 +142,14 @@ def _converted(node: Node) -> np.ndarray:
 
 
 def n_elements(type: TensorType) -> float:
-    """Return the number of elements, infinite where it is not constant."""
+    """Return the number of elements, infinite if it is not constant."""
     return float(np.prod(type.shape)) if all(isinstance(d, int) for d in type.shape) else float("inf")
 
 
 def _constant(value: Value, is_reduced: bool = False, limit: float = SMALL) -> np.ndarray | None:
-    """Return the array that `value` always is, if it is known and not made larger than `limit` elements by an
-    expand. `is_reduced`: it is for a reduction, which makes less of it: what converts and moves a constant is
-    looked through."""
+    """Return the constant array of `value`, if it is known and an expand does not make it larger than `limit`
+    elements. `is_reduced`: it is for a reduction, so conversions and moves of a constant are folded as
+    well."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None
@@ -153,24 +163,37 @@ def _constant(value: Value, is_reduced: bool = False, limit: float = SMALL) -> n
 
 
 def evaluated(value: Value) -> np.ndarray | None:
-    """Return the array that `value` always is, made of constants by any operators and of any size: as
-    quantisers write weights that they have not rounded yet. None where an input or a dtype of HALF is on the
-    way."""
-    node, type = value.node, value.type
-    if node is None or not isinstance(type, TensorType) or type.dtype in HALF or node.op not in OPS:
-        return None
-    if node.op == "constant":
-        return node.attrs["array"]
-    is_known = OPS[node.op].kind in COMPUTES or node.op in (*MOVES, *LOOKED_THROUGH)
-    if not is_known:
-        return None
-    arrays = [None if arg is None else evaluated(arg) for arg in node.args]
-    is_constant = sum(array is not None for array in arrays) == len(node.present)
-    return _result(node, arrays) if is_constant else None
+    """Return the constant array of `value`, computed by any operators and of any size, as for weights that a
+    quantiser has not rounded yet. None if it depends on an input or a dtype of HALF."""
+    known: dict[Value, np.ndarray] = {}
+    waiting = [value]
+    while waiting:
+        each = waiting[-1]
+        node = each.node
+        if node is None or not _is_evaluated(each, node):
+            return None
+        unknown = [arg for arg in node.present if arg not in known]
+        if unknown:
+            waiting += unknown
+            continue
+        waiting.pop()
+        arrays = [arg if arg is None else known[arg] for arg in node.args]
+        found = node.attrs["array"] if node.op == "constant" else _result(node, arrays)
+        if found is None:
+            return None
+        known[each] = found
+    return known[value]
+
+
+def _is_evaluated(value: Value, node: Node) -> bool:
+    """Whether `evaluated` computes a value from its operands, or reads it."""
+    if not isinstance(value.type, TensorType) or value.type.dtype in HALF or node.op not in OPS:
+        return False
+    return OPS[node.op].kind in COMPUTES or node.op in ("constant", *MOVES, *LOOKED_THROUGH)
 
 
 def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
-    """Return the node's result, None where an argument or attribute is not constant or a dtype is HALF."""
+    """Return the node's result, None if an argument or attribute is not constant or a dtype is HALF."""
     is_reduced = is_reduced or OPS[node.op].kind == "reduce"
     limit = max(SMALL, n_elements(node.result.tensor)) if OPS[node.op].kind == "pointwise" else SMALL
     arrays = [_constant(arg, is_reduced, limit) if arg is not None else None for arg in node.args]
@@ -182,12 +205,14 @@ def _computed(node: Node, is_reduced: bool = False) -> np.ndarray | None:
 
 
 def _result(node: Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Return the node's result by its reference, None where an attribute is a size that a call tells."""
+    """Return the node's result by its reference, None if an attribute is a run-time size or it divides by
+    zero."""
     if any(map(symbols_of, _dims(list(node.attrs.values())))):
         return None
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings(), np.errstate(all="ignore"), suppress(ZeroDivisionError):
         warnings.simplefilter("ignore")  # numpy warns of overflow in casts, PyTorch does not
         return np.asarray(OPS[node.op].reference(arrays, node.attrs))
+    return None  # calls raise it
 
 
 def _dims(items: Sequence[object]) -> list:
@@ -202,6 +227,6 @@ def _dims(items: Sequence[object]) -> list:
 
 
 def _name(node: Node) -> str:
-    """Return the name of the first argument that has one: a folded weight keeps its name."""
+    """Return the name of the first argument that has one, so a folded weight keeps its name."""
     names = (arg.node.attrs.get("name", "") for arg in node.args if arg is not None and arg.node is not None)
     return next((name for name in names if name), "")

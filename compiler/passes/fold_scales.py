@@ -1,10 +1,10 @@
-"""Factors of channels behind convolutions and products go into their constant weights.
+"""Factors of channels after convolutions and products are folded into their constant weights.
 
-A batch norm in evaluation is a factor and a term for each channel. Times the weight's columns, the factors
-cost nothing when the program runs, and one addition of the bias and the terms is left. Each weight is rounded
-once more and each sum once less, so that errors stay as they are; `Graph.accurate` keeps the factors. A
-program keeps them too where the weight has another use, where it is held in a narrow dtype, and where a
-weight would leave the range in which sums are as exact as before.
+A batch norm in evaluation is a factor and a term for each channel. Multiplied into the weight's columns, the
+factors cost nothing at run time, and one addition of the bias and the terms remains. Each weight is rounded
+once more and each sum once less, so errors stay the same; `Graph.accurate` keeps the factors. They are also
+kept if the weight has another use, if it is held in a narrow dtype, and if a weight would leave the range in
+which sums are as exact as before.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ..ops import build as B
 from .fold_constants import n_elements
 
 LEAST, MOST = 2.0**-100, 2.0**100  # of a column's greatest weight: products of parts of it are normal numbers
-MAX_DEPTH = 16  # of what computes a factor
+MAX_DEPTH = 16  # of the computation of a factor
 VIEWS = ("reshape", "permute", "expand")
 STEPS = ("mul", "div", "add", "sub")
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A product, and what follows it as far as this is the product's columns times a factor and plus a term.
+    """A product, and the operations after it that multiply its columns by factors and add terms.
 
-    `views`: the nodes in between that only move numbers. `last`: the value of all that. `axis`: that of its
-    channels. `factor`, `term`: by channel, in f64, None where there is none. `name`: of the term.
+    `views`: the nodes in between that only move numbers. `last`: the final value. `axis`: that of its
+    channels. `factor`, `term`: by channel, in f64, None if there is none. `name`: of the term.
     """
 
     product: Node
@@ -46,14 +46,14 @@ class Chain:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The factor, which is there."""
+        """The factor, which must be present."""
         assert self.factor is not None
         return self.factor
 
 
 @dataclass(frozen=True)
 class Weight:
-    """The constant that a product's weight is made of, and how the product reads it, but for a reshape that
+    """The source constant of a product's weight, and how the product reads it, except for a reshape that
     keeps the last axis, its channels."""
 
     root: Value
@@ -64,7 +64,7 @@ Use = tuple[Chain, np.ndarray]  # a product's chain, and its weight
 
 
 def fold_scales(graph: Graph) -> None:
-    """Fold such factors. Nodes that lose their users thereby are left for `dce`."""
+    """Fold such factors. Nodes that thereby lose their users are left for `dce`."""
     if graph.accurate:
         return
     chosen = dict(_chosen(graph))
@@ -84,7 +84,7 @@ def fold_scales(graph: Graph) -> None:
 
 def _chosen(graph: Graph) -> Iterator[tuple[Node, Use]]:
     """Yield the products that are folded, with their chains and new weights. All users of a constant must be
-    such products with the same factors, else it would be needed twice."""
+    such products with the same factors, because otherwise it would be stored twice."""
     results = {value for block in graph.blocks() for value in block.results}
     groups: dict[Value, list[Use]] = defaultdict(list)
     for node in graph.nodes():
@@ -99,7 +99,7 @@ def _chosen(graph: Graph) -> Iterator[tuple[Node, Use]]:
 
 
 def _scaled(group: list[Use]) -> Iterator[tuple[Node, Use]]:
-    """Yield the products of one constant with their new weight, where they can share it."""
+    """Yield the products of one constant with their new weight, if they can share it."""
     (chain, moved), *others = group
     new = _times(moved, chain.numbers) if all(_is_alike(group[0], other) for other in others) else None
     if new is not None:
@@ -107,13 +107,13 @@ def _scaled(group: list[Use]) -> Iterator[tuple[Node, Use]]:
 
 
 def _is_alike(one: Use, other: Use) -> bool:
-    """Whether two products of a constant read it in one way, times the same factors."""
+    """Whether two products read a constant in the same way, with the same factors."""
     (first, x), (second, y) = one, other
     return (x.shape, x.strides) == (y.shape, y.strides) and np.array_equal(first.numbers, second.numbers)
 
 
 def _times(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
-    """Return a weight times the factors of its columns, as a matrix; None where it is not safe in f32."""
+    """Return a weight times the factors of its columns, as a matrix; None if it is not safe in f32."""
     axes = tuple(range(weight.ndim - 1))
     with np.errstate(all="ignore"):
         greatest = np.maximum(weight.max(axes), -weight.min(axes)).astype(np.float64)
@@ -124,7 +124,7 @@ def _times(weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
 
 
 def _weight_of(product: Node) -> Weight | None:
-    """Return the weight of a product, None where it is no constant in f32 that it alone moves."""
+    """Return the weight of a product, None unless it is a constant in f32 that it alone moves."""
     value = product.arg(1)
     if len(product.present) != 2 or value.tensor.dtype != "f32" or len(shape_of(value)) != 2:
         return None
@@ -143,7 +143,7 @@ def _weight_of(product: Node) -> Weight | None:
 
 
 def _chain_of(product: Node, results: set[Value]) -> Chain | None:
-    """Return the longest chain behind a product that ends with arithmetic and has a factor."""
+    """Return the longest chain after a product that ends with arithmetic and has a factor."""
     chain = Chain(product, product.result, len(shape_of(product.result)) - 1)
     found = None
     while chain.last not in results and len(users := list(dict.fromkeys(chain.last.users))) == 1:
@@ -159,7 +159,7 @@ def _chain_of(product: Node, results: set[Value]) -> Chain | None:
 
 
 def _moved(chain: Chain, view: Node) -> Chain | None:
-    """Return the chain with a view, which keeps the axis of channels."""
+    """Return the chain extended by a view that keeps the axis of channels."""
     old, axis = shape_of(chain.last), chain.axis
     if view.op == "permute":
         axis = list(view.attrs["axes"]).index(axis)
@@ -176,7 +176,7 @@ def _moved(chain: Chain, view: Node) -> Chain | None:
 
 
 def _is_kept(old: Shape, axis: int, new: Shape, place: int) -> bool:
-    """Whether a reshape leaves an axis as it is, at another place."""
+    """Whether a reshape keeps an axis, perhaps at another position."""
     is_last = axis == len(old) - 1 and place == len(new) - 1
     return is_last or (
         is_unit_reshape(old[:axis], new[:place]) and is_unit_reshape(old[axis + 1 :], new[place + 1 :])
@@ -184,8 +184,8 @@ def _is_kept(old: Shape, axis: int, new: Shape, place: int) -> bool:
 
 
 def _computed(chain: Chain, node: Node) -> Chain | None:
-    """Return the chain with arithmetic of its last value and constants of channels. One number for all ends
-    it: adding a large one and taking it off again is how programs round."""
+    """Return the chain extended by arithmetic of its last value and constants of channels. A single number
+    for all channels ends it, because programs round by adding and subtracting a large number."""
     if node.op not in STEPS or len(node.present) != 2:
         return None
     first, second = node.present
@@ -207,7 +207,7 @@ def _computed(chain: Chain, node: Node) -> Chain | None:
 
 
 def _of_channels(value: Value, chain: Chain) -> np.ndarray | None:
-    """Return the numbers that a constant has for the channels of a chain, the same at all other places."""
+    """Return a constant's numbers for the channels of a chain, if it does not vary along other axes."""
     while value.node is not None and value.node.op == "expand":
         value = value.node.arg(0)
     shape, full = shape_of(value), shape_of(chain.last)
@@ -220,8 +220,8 @@ def _of_channels(value: Value, chain: Chain) -> np.ndarray | None:
 
 
 def _numbers(value: Value, limit: int, depth: int = 0) -> np.ndarray | None:
-    """Return the array of f32 that a value always is, computed in f64; None where it has more than `limit`
-    elements or is not known."""
+    """Return the constant f32 array of a value, computed in f64; None if it has more than `limit` elements or
+    is not known."""
     node = value.node
     if node is None or depth > MAX_DEPTH or value.tensor.dtype != "f32" or n_elements(value.tensor) > limit:
         return None
@@ -242,7 +242,7 @@ def _numbers(value: Value, limit: int, depth: int = 0) -> np.ndarray | None:
 
 
 def _folded(b: Builder, chain: Chain, weight: np.ndarray) -> Value:
-    """Return the product by the new weight plus the term, moved as it was."""
+    """Return the product by the new weight plus the term, with the same views."""
     product = chain.product
     b.source = product.source
     name = B.name_of_constant(product.arg(1))

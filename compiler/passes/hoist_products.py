@@ -1,9 +1,9 @@
-"""Products of `x[i]` by a constant, in each turn of a loop, become one product of `x` before the loop, of
-which each turn takes its part: the weights are read once, not in every turn. A row's bits are its own, so
-nothing changes. A constant row that is added to the product goes along.
+"""Products of `x[i]` by a constant, in each iteration of a loop, become one product of `x` before the loop,
+of which each iteration takes its part: the weights are read once rather than in every iteration. A row's bits
+do not depend on other rows, so results stay the same. A constant row that is added to the product moves too.
 
-This is so for a loop that takes all of `x` in turn, `for i in range(x.size(0))` without `break`: else rows
-would be multiplied that nobody asks for.
+This applies to loops over all of `x`, `for i in range(x.size(0))` without `break`; otherwise unneeded rows
+would be multiplied.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _hoist(graph: Graph, block: Block, loop: Node) -> None:
 
 
 def _biased(graph: Graph, body: Block, product: Node) -> tuple[Node, Node | None]:
-    """Return the node that adds a constant row to a product, the only thing that uses it, and that constant;
-    else the product itself and None."""
+    """Return the node that adds a constant row to a product as its only user, and that constant; else the
+    product itself and None."""
     users = product.result.users
     is_alone = len(users) == 1 and all(product.result not in block.results for block in graph.blocks())
     is_added = is_alone and users[0].op == "add" and users[0] in body.nodes
@@ -64,7 +64,7 @@ def _biased(graph: Graph, body: Block, product: Node) -> tuple[Node, Node | None
 
 
 def _counts(loop: Node) -> dict[DimExpr, DimExpr]:
-    """Return the symbols that run through all of 0 .. n - 1 in a loop's turns, each with its n."""
+    """Return the symbols that count through all of 0 .. n - 1 in a loop, each with its n."""
     condition, body = loop.regions
     found = {}
     for i, (start, param) in enumerate(zip(loop.present, body.params, strict=True)):
@@ -77,7 +77,7 @@ def _counts(loop: Node) -> dict[DimExpr, DimExpr]:
 
 
 def _end(loop: Node, counter: Value) -> DimExpr | None:
-    """Return n where the loop goes on exactly while `counter` < n."""
+    """Return n if the loop continues exactly while `counter` < n."""
     condition, body = loop.regions
     (value,) = condition.results
     if value.node is not None and value.node.op == "bool_and":
@@ -96,21 +96,21 @@ def _is_true(value: Value) -> bool:
 
 
 def _int(value: Value) -> DimExpr | None:
-    """Return the int that a value is, as far as its type tells."""
+    """Return the int that a value has by its type."""
     found = getattr(value.type, "expr", None)
     return None if found is None else sympy.sympify(found)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """`whole[index]`, where `whole` [n, .., k] is from outside of the loop."""
+    """`whole[index]`, with `whole` [n, .., k] from outside of the loop."""
 
     whole: Value
     index: DimExpr
 
 
 def _part(product: Node, body: Block) -> _Part | None:
-    """Return what a product multiplies by a constant."""
+    """Return the part that a product multiplies by a constant."""
     value, weight = product.arg(0), product.arg(1)
     is_plain = weight.node is not None and weight.node.op == "constant" and weight.tensor.rank == 2
     if not is_plain or len(product.present) != 2:

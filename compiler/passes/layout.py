@@ -1,10 +1,9 @@
 """Layout: channels-last values stay so between convolutions.
 
-A convolution gives its result back channels first, by a permute. Here every such permute moves down
-through the nodes that use it, as long as they compute the same on permuted operands: pointwise nodes,
-slices, concats, gathers along an axis, reshapes of axes that stay side by side. It ends where it meets the
-permute before the next convolution, and both go. Graphs without a convolution are left alone: elsewhere a
-permute is an index map in its consumer, and its place is where the author put it.
+A convolution returns its result channels first, by a permute. Here every such permute moves down through its
+users as long as they compute the same on permuted operands: pointwise nodes, slices, concats, gathers along
+an axis, reshapes of axes that stay adjacent. It ends at the permute before the next convolution, and both are
+removed. Graphs without a convolution are unchanged: there a permute is an index map in its consumer.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ Axes = tuple[int, ...]
 
 
 def choose_layout(graph: Graph) -> None:
-    """Move the permutes behind convolutions down."""
+    """Move the permutes after convolutions down."""
     if any(node.op == "conv" for node in graph.nodes()):
         rewrite(graph, _sunk)
 
 
 def _sunk(builder: Builder, node: Node) -> Value | None:
-    """Return what `node` computes before the permute of an argument, permuted."""
+    """Return the permuted result of `node` computed before the permute of an argument."""
     move = MOVES.get(OPS[node.op].kind, MOVES.get(node.op)) if node.op in OPS else None
     axes = next((_axes(arg) for arg in node.present if _is_sinking(arg)), None)
     return None if move is None or axes is None else move(builder, node, axes)
@@ -52,8 +51,8 @@ def _inverse(axes: Axes) -> Axes:
 
 
 def permuted(b: Builder, value: Value, axes: Axes) -> Value:
-    """Return `value` with its axes in the order `axes`; permutes are joined, sources made anew, and what is
-    expanded moves before it is."""
+    """Return `value` with its axes in the order `axes`; permutes are merged, sources recreated, and permutes
+    move before an expand."""
     node = value.node
     if node is not None and node.op == "permute":
         before = node.attrs["axes"]
@@ -71,7 +70,7 @@ def permuted(b: Builder, value: Value, axes: Axes) -> Value:
     return B.permute(b, value, axes)
 
 
-# How a permute moves below a node: each returns the new result, or None where it cannot -----------------
+# How a permute moves below a node: each returns the new result, or None if it cannot -----------------
 
 
 def _below_permute(b: Builder, node: Node, axes: Axes) -> Value | None:
@@ -95,7 +94,7 @@ def _below_concat(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def _below_gather(b: Builder, node: Node, axes: Axes) -> Value | None:
-    """The axes of the index lie side by side where the table's axis was."""
+    """The axes of the index are adjacent, at the position of the table's axis."""
     table, index = node.present
     rank, axis = len(shape_of(index)), node.attrs["axis"]
     if _is_sinking(index) or rank == 0:
@@ -118,7 +117,7 @@ def _below_expand(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def _below_reshape(b: Builder, node: Node, axes: Axes) -> Value | None:
-    """The reshape must merge only axes that lie side by side, in order, above the permute as well."""
+    """The reshape must merge only axes that are also adjacent, in order, above the permute."""
     (x,) = node.present
     groups = merged_axes(shape_of(x), node.attrs["shape"])
     if groups is None or all(len(group) == 1 for group in groups):
@@ -133,8 +132,7 @@ def _below_reshape(b: Builder, node: Node, axes: Axes) -> Value | None:
 
 
 def merged_axes(old: Sequence[DimExpr], new: Sequence[DimExpr]) -> list[list[int]] | None:
-    """Return which axes of `old` each axis of `new` is made of, in order; None where axes are split or
-    added."""
+    """Return the axes of `old` that each axis of `new` merges, in order; None if axes are split or added."""
     groups: list[list[int]] = []
     axis = 0
     for size in new:

@@ -1,4 +1,4 @@
-"""Which values are in memory before kernels are chosen."""
+"""The values that are in memory before kernels are chosen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ..ops import OPS
 
 
 def is_in_memory(value: Value, reader: Node, blocks: dict[Node, Block]) -> bool:
-    """Whether `value` is in memory where `reader` is: inputs, constants, what a loop carries or a list holds,
-    and what another block computed. `blocks`: the block of each node."""
+    """Whether `value` is in memory at `reader`: inputs, constants, values that a loop carries or a list
+    holds, and values computed by another block. `blocks`: the block of each node."""
     node = value.node
     if node is None or node.op == "constant":
         return True

@@ -1,12 +1,11 @@
-"""Quantised weights: their scales move behind what reads them.
+"""Quantised weights: their scales move after their readers.
 
-x @ ((q - zero) * scale) is (x @ (q - zero)) * scale where each column has one scale. The product then reads
-a weight of small integers, which `compiler.lower.weights` holds in one byte each. Where groups of its rows
-have scales of their own, the product has both as operands. Where x is quantised too, with one scale a row,
-the product is one of integers, and so is a convolution where x has one scale. Rows of a quantised table are
-taken first and dequantised then. Other weights of products and convolutions become constants in f32, and so
-do those of products that are faster then (`slower_than_f32`).
-`READERS` says which operators are looked at.
+x @ ((q - zero) * scale) is (x @ (q - zero)) * scale if each column has one scale. The product then reads a
+weight of small integers, which `compiler.lower.weights` holds in one byte each. If groups of its rows have
+separate scales, the product has both as operands. If x is quantised too, with one scale a row, the product is
+one of integers, and so is a convolution if x has one scale. Rows of a quantised table are gathered first and
+then dequantised. Other weights of products and convolutions become constants in f32, and so do those of
+products that are faster that way (`slower_than_f32`). `READERS` lists the operators.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +38,8 @@ from .rewrite import Rule, rewrite
 
 
 class Groups(NamedTuple):
-    """Integers [K, N] in i8 and the scales [groups, N] of groups of rows; `offsets`: what zero points take
-    off, times the scales, for 1 in each row of a group."""
+    """Integers [K, N] in i8 and the scales [groups, N] of groups of rows; `offsets`: the zero points'
+    contribution, times the scales, for a sum of ones over a group."""
 
     integers: np.ndarray
     scales: np.ndarray
@@ -65,16 +64,17 @@ class Weight:
         return wide if self.zero is None else wide - repeated(self.zero, self.q.shape).astype(np.float32)
 
     def values(self) -> np.ndarray:
-        """Return what it stands for, in f32."""
+        """Return the dequantised values in f32."""
         wide: np.ndarray = (self.integers() * repeated(self.scale, self.q.shape)).astype(np.float32)
         return wide
 
     def bytes(self) -> np.ndarray | None:
-        """Return q - zero in i8, None where that does not hold them."""
-        integers = self.integers()
-        if integers.size and (integers.min() < -128 or integers.max() > 127):
+        """Return q - zero in i8, None if it does not fit, or a zero point is no integer."""
+        wide = self.integers()
+        if wide.size and not (wide.min() >= -128 and wide.max() <= 127):
             return None
-        return integers.astype(np.int8)
+        integers = wide.astype(np.int8)
+        return integers if np.array_equal(integers, wide) else None
 
     def reshaped(self, shape: Sequence[int]) -> Weight | None:
         """Return a matrix of a tensor [rows, groups, steps] with a scale for each group, else None."""
@@ -87,7 +87,7 @@ class Weight:
         return Weight(self.q.reshape(shape), self.scale[..., 0], zero, self.name)
 
     def as_matrix(self, n: int) -> Weight | None:
-        """Return it as a matrix of `n` columns, None where its columns are others."""
+        """Return it as a matrix of `n` columns, None if that splits its columns."""
         if self.q.size and self.q.shape[-1] != n:
             return None
 
@@ -99,13 +99,13 @@ class Weight:
         return Weight(self.q.reshape(-1, n), spread(self.scale), zero, self.name)
 
     def permuted(self, axes: Sequence[int]) -> Weight:
-        """Return it with its axes in another order."""
+        """Return the weight with its axes in another order."""
         zero = None if self.zero is None else self.zero.transpose(axes)
         return Weight(self.q.transpose(axes), self.scale.transpose(axes), zero, self.name)
 
     def shifted(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Return integers in i8 and what is left of the zero points, in the shape of the scales: none where
-        integers without them have as few bits as with them. None where bytes do not hold them."""
+        """Return integers in i8 and the remaining zero points, in the shape of the scales: no zero points if
+        the integers without them have as few bits. None if bytes do not hold them."""
         integers = self.bytes()
         low, high = (int(x) for x in (self.q.min(initial=0), self.q.max(initial=0)))
         half = 8 if high - low < 16 else 128
@@ -119,7 +119,8 @@ class Weight:
         return moved, np.broadcast_to(zero.astype(np.float32) - middle, self.scale.shape)
 
     def groups(self) -> Groups | str:
-        """Return the groups of the rows of a matrix [K, N] as products read them, or why it has none."""
+        """Return the groups of the rows of a matrix [K, N] in the form that products read, or why it has
+        none."""
         (k, n), (count, width) = self.q.shape, self.scale.shape
         if not np.isfinite(self.scale).all():
             return "a scale is not finite"
@@ -140,7 +141,7 @@ class Weight:
 
     @property
     def scheme(self) -> str:
-        """How a matrix [K, N] is quantised, for people."""
+        """How a matrix [K, N] is quantised, as text."""
         count, (k, _) = len(self.scale), self.q.shape
         each = "a scale for each column" if count == 1 else "a scale for each step"
         if 1 < count < k:
@@ -149,28 +150,28 @@ class Weight:
         return f"int{dtype_for(self.q)[1:]}, {each}{zeros}"
 
     def scales_of_columns(self) -> np.ndarray | None:
-        """Return the scale of each column of a matrix in f32, None where a column has several."""
+        """Return the scale of each column of a matrix in f32, None if a column has several."""
         if self.scale.shape[0] != 1 or not np.isfinite(self.scale).all():
             return None
         return of_columns(self.scale, self.q.shape[1]).astype(np.float32)
 
 
 def of_columns(factors: np.ndarray, n: int) -> np.ndarray:
-    """Return what each of `n` columns has of the factors [1, blocks] of as many blocks of columns."""
+    """Return the factor of each of `n` columns from the factors [1, blocks] of blocks of columns."""
     spread: np.ndarray = repeated(factors, (1, n)).reshape(-1)
     return spread
 
 
 Bytes = tuple[Value, Value, "Value | None"]  # q, scale and zero point of rows
 MOVES = ("permute", "reshape")
-BITS = {"int4": 4, "int8": 8, "bf16": 16}  # of an element, by how it is held
+BITS = {"int4": 4, "int8": 8, "bf16": 16}  # of an element, by storage format
 TOO_WIDE = "an integer without its zero point needs more than eight bits"
 TOO_LONG = "sums of so many products of bytes may not fit in 32 bits"
 HALF = ("f16", "bf16")
 
 
 def move_scales(graph: Graph) -> None:
-    """Read quantised weights as integers where that is possible, else as constants."""
+    """Read quantised weights as integers if possible, else as constants."""
     rewrite(graph, lambda b, node: READERS[node.op](b, node) if node.op in READERS else None)
 
 
@@ -187,8 +188,8 @@ def _matmul(b: Builder, node: Node) -> Value | None:
 
 
 def _product(b: Builder, node: Node, weight: Weight) -> Value:
-    """The product of a `matmul` or `linear` with a weight [K, N], computed in f32 and rounded to the node's
-    dtype at last."""
+    """The product of a `matmul` or `linear` with a weight [K, N], computed in f32 and finally rounded to the
+    node's dtype."""
     dtype, x = B.dtype_of(node.result), node.arg(0)
     shape = B.shape_of(x)
     rows = x if len(shape) > 1 else B.reshape(b, x, (1, *shape))
@@ -200,8 +201,8 @@ def _product(b: Builder, node: Node, weight: Weight) -> Value:
 
 
 def _sums(b: Builder, node: Node, x: Value, weight: Weight) -> Value:
-    """The product of x [.., M, K] in f32: by the weight's integers where each column, or each group of its
-    rows, has one scale."""
+    """The product of x [.., M, K] in f32: by the weight's integers if each column, or each group of its rows,
+    has one scale."""
 
     def by(array: np.ndarray) -> Value:
         wide = B.cast_to(b, x, "f32")
@@ -237,14 +238,14 @@ def _sums(b: Builder, node: Node, x: Value, weight: Weight) -> Value:
 
 
 def _slower(b: Builder, x: Value, weight: Weight, group: int) -> str:
-    """Return why products of x [.., M, K] in f32 are not worth integers, "" where they are. `group`: the
+    """Return why integers do not pay for products of x [.., M, K] in f32, "" if they do. `group`: the
     steps that share scales."""
     (k, n), rows = weight.q.shape, bounds(product(B.shape_of(x)[:-1]), b.graph.symbols)[0] or 0
     return slower_than_f32(k, n, group, rows, b.graph.rounding.targets)
 
 
 def _sums_of_groups(b: Builder, node: Node, x: Value, weight: Weight, found: Bytes | None) -> Value | None:
-    """The product in f32 with a weight whose groups of rows have scales; None where no kernel reads these, or
+    """The product in f32 with a weight whose groups of rows have scales; None if no kernel reads these, or
     not as fast as f32."""
     name, groups = weight.name, weight.groups()
     if isinstance(groups, str):
@@ -290,8 +291,8 @@ def _of_bytes(b: Builder, found: Bytes, integers: np.ndarray, name: str) -> Valu
 
 
 def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> None:
-    """Note how the weight that a node reads is held; `why`: no kernel reads it as the program has it, which
-    the logger is told as well."""
+    """Note the storage format of a node's weight; `why`: why no kernel reads it in the program's format,
+    which is also logged."""
     reason = ""
     if why:
         word = "of" if node.source.startswith("module ") else "at"
@@ -303,13 +304,13 @@ def _note(b: Builder, node: Node, weight: Weight, held: str, why: str = "") -> N
 
 
 def _keep_in_f32(b: Builder, weight: Weight, reason: str) -> None:
-    """Note that products are faster by a weight in f32, so that it is held so even where a byte holds it."""
+    """Note that products are faster by a weight in f32, so that it is held in f32 even if a byte suffices."""
     b.graph.rounding.in_f32.add(weight.name)
     _keep(b, weight, "f32", reason)
 
 
 def _keep(b: Builder, weight: Weight, held: str, reason: str) -> None:
-    """Note how a weight is held, and the reason where that is not as the program has it."""
+    """Note the storage format of a weight, and the reason if it differs from the program's."""
     shape = tuple(map(int, weight.q.shape))
     bits = next((n for name, n in BITS.items() if name in held.removeprefix("u8 x ")), 32)
     n_bytes = weight.q.size * bits // 8 + (4 * weight.scale.size if "int" in held else 0)
@@ -346,16 +347,15 @@ def _bytes_of(b: Builder, x: Value) -> Bytes | None:
     found = quantised(x)
     if found is None or B.dtype_of(found.q) not in ("u8", "i8"):
         return None
-    parts = [part for part in (found.scale, found.zero) if part is not None]
-    if not all(B.is_one(B.shape_of(part)[-1]) for part in parts):
+    if not all(B.is_one(B.shape_of(part)[-1]) for part in found.factors):
         return None
     scale = B.full(b, 1.0, "f32", (1,) * x.tensor.rank) if found.scale is None else found.scale
     return found.q, scale, found.zero
 
 
 def _of_rows(b: Builder, x: Value, found: Bytes | None) -> Bytes | None:
-    """Return the parts of a tensor for `x`, which has its rows in other axes; None where it has others, or
-    where some of the axes have scales of their own."""
+    """Return the parts of a tensor for `x`, which has the same rows in different axes; None if the rows
+    differ, or if some of the axes have separate scales."""
     if found is None:
         return None
     q, shape = found[0], B.shape_of(x)
@@ -376,7 +376,7 @@ def _of_rows(b: Builder, x: Value, found: Bytes | None) -> Bytes | None:
 
 
 def _gather(b: Builder, node: Node) -> Value | None:
-    """Rows of a table: of its integers, and of its scales where rows have their own; dequantised then."""
+    """Rows of a table: of its integers, and of its scales if rows have separate ones; then dequantised."""
     found, index = _table_of(b, node.arg(0)), node.arg(1)
     if found is None or found.scale is None or node.attrs["axis"] != 0:
         return None
@@ -393,16 +393,15 @@ def _gather(b: Builder, node: Node) -> Value | None:
 
 
 def _table_of(b: Builder, value: Value) -> Quantised | None:
-    """Return the parts of a dequantised table [rows, columns], whose columns may be groups put together."""
+    """Return the parts of a dequantised table [rows, columns], whose columns may consist of groups."""
     node = value.node
     if node is None or node.op != "reshape":
         return quantised(value)
     found, shape = quantised(node.arg(0)), B.shape_of(value)
     if found is None or found.scale is None or found.q.tensor.rank != 3 or len(shape) != 2:
         return None
-    parts = [part for part in (found.scale, found.zero) if part is not None]
     before = B.shape_of(found.q)
-    if not equal(before[0], shape[0]) or not all(B.is_one(B.shape_of(part)[2]) for part in parts):
+    if not equal(before[0], shape[0]) or not all(B.is_one(B.shape_of(part)[2]) for part in found.factors):
         return None
 
     def flat(part: Value) -> Value:
@@ -413,7 +412,7 @@ def _table_of(b: Builder, value: Value) -> Quantised | None:
 
 
 def _conv(b: Builder, node: Node) -> Value | None:
-    """A convolution of bytes where x is quantised as well, with one scale; else by a constant in f32."""
+    """A convolution of bytes if x is also quantised, with one scale; else by a constant in f32."""
     exact = _conv_of_bytes(b, node)
     if isinstance(exact, Value):
         return exact
@@ -427,31 +426,51 @@ def _conv(b: Builder, node: Node) -> Value | None:
 
 
 def _conv_of_bytes(b: Builder, node: Node) -> Value | str:
-    """A convolution of two quantised tensors, by an exact one of integers; else why it is none."""
+    """A convolution of two quantised tensors, by an exact one of integers; else why there is none."""
     weight, found = _matrix(node.arg(1)), _image_of(b, node.arg(0))
     scales = None if weight is None else weight.scales_of_columns()
-    integers = None if weight is None else weight.bytes()
     if weight is None or scales is None:
         return "a channel has several scales, or one that is not finite"
-    if integers is None:
-        return TOO_WIDE
     if found is None:
-        return "its image has no bytes with one scale and a zero point that is known when compiling"
+        return "its image has no bytes with one scale and one zero point"
     image, scale = found
     channels, columns = B.shape_of(node.arg(0))[-1], weight.q.shape[1]
     window, targets = window_of(node), b.graph.rounding.targets
     is_narrow = takes_bytes_in_f32(window, node.attrs["planes"], channels, columns, targets)
-    result = integer_conv(b, image, integers, weight.name, node.attrs, is_narrow)
-    if result is None:
-        return "no convolution of bytes has such a window"
+    result = _sums_of_bytes(b, image, weight, node.attrs, is_narrow)
+    if isinstance(result, str):
+        return result
     _note(b, node, weight, "u8 x f32" if is_narrow else "u8 x int8")
     factor = B.pointwise(b, "mul", b.constant(scales, "f32", f"{weight.name}.scale"), scale)
     return B.pointwise(b, "mul", result, factor)
 
 
+def _sums_of_bytes(
+    b: Builder, image: Image, weight: Weight, attrs: dict[str, Any], is_narrow: bool
+) -> Value | str:
+    """The convolution of an image of bytes by a weight's integers in f32; else why there is none. If bytes do
+    not hold the integers without their zero points, a column of ones adds up the image for these."""
+    integers, zeros = weight.bytes(), None
+    if integers is None:
+        moved = weight.shifted() if attrs["groups"] == 1 else None
+        if moved is None or moved[1] is None:
+            return TOO_WIDE
+        zeros = of_columns(moved[1], weight.q.shape[1]).astype(np.float32)
+        integers = np.concatenate([moved[0], np.ones((len(moved[0]), 1), np.int8)], 1)
+    result = integer_conv(b, image, integers, weight.name, attrs, is_narrow)
+    if result is None:
+        return "no convolution of bytes has such a window"
+    if zeros is None:
+        return result
+    axis, n = result.tensor.rank - 1, len(zeros)
+    parts, added = B.take(b, result, axis, 0, n), B.take(b, result, axis, n, 1)
+    taken = B.pointwise(b, "mul", added, b.constant(zeros, "f32", f"{weight.name}.zeros"))
+    return B.pointwise(b, "sub", parts, taken)
+
+
 def _image_of(b: Builder, x: Value) -> tuple[Image, Value] | None:
-    """Return the bytes of a dequantised image, perhaps permuted, and its scale [] in f32; None where it is
-    none, or has several scales or a zero point that only a call tells."""
+    """Return the bytes of a dequantised image, perhaps permuted, and its scale [] in f32; None if it is not
+    one, or has several scales or zero points."""
     source = x.node
     if source is not None and source.op == "permute":
         found = _image_of(b, source.arg(0))
@@ -463,12 +482,15 @@ def _image_of(b: Builder, x: Value) -> tuple[Image, Value] | None:
     if parts is None or parts.scale is None:
         return None
     q, scale, zero = parts.q, parts.scale, parts.zero
-    known = np.zeros(1) if zero is None else _constant(zero)
-    if known is None or known.size != 1 or not all(map(B.is_one, B.shape_of(scale))):
+    if not all(B.is_one(size) for part in parts.factors for size in B.shape_of(part)):
         return None
     if q.tensor.dtype not in ("u8", "i8"):
         return None
-    return Image(q, int(known.item())), B.cast_to(b, B.reshape(b, scale, ()), "f32")
+    known = np.zeros(1) if zero is None else _constant(zero)
+    at: int | Value = 0 if known is None else int(known.item())
+    if zero is not None and known is None:
+        at = B.cast_to(b, B.reshape(b, zero, ()), "i32")
+    return Image(q, at), B.cast_to(b, B.reshape(b, scale, ()), "f32")
 
 
 def _matrix(value: Value) -> Weight | None:
@@ -478,7 +500,8 @@ def _matrix(value: Value) -> Weight | None:
     return None if found is None else found.as_matrix(int(B.shape_of(value)[-1]))
 
 
-#: How an operator reads a quantised tensor: its result, None where its argument is no such tensor.
+#: Rules by operator that reads a quantised tensor: each returns its result, None if its argument is not such
+#: a tensor.
 READERS: dict[str, Rule] = {"linear": _linear, "matmul": _matmul, "conv": _conv, "gather": _gather}
 
 
@@ -508,7 +531,7 @@ def _quantised(value: Value) -> Weight | None:
 
 
 def _is_widened(value: Value) -> bool:
-    """Whether a value is one of HALF in f32, as convolutions read those of models in bf16."""
+    """Whether a value is a HALF value widened to f32, as read by convolutions of bf16 models."""
     node = value.node
     if node is None or node.op != "cast" or value.tensor.dtype != "f32":
         return False
@@ -516,7 +539,7 @@ def _is_widened(value: Value) -> bool:
 
 
 def _values(value: Value) -> tuple[np.ndarray, str] | None:
-    """Return what a constant quantised tensor, perhaps moved, stands for in f32, and its name; else None."""
+    """Return the values in f32 of a constant quantised tensor, perhaps moved, and its name; else None."""
     node = value.node
     is_moved = node is not None and (node.op in MOVES or _is_widened(value))
     if node is not None and is_moved and (found := _values(node.arg(0))) is not None:
@@ -528,7 +551,7 @@ def _values(value: Value) -> tuple[np.ndarray, str] | None:
 
 
 def _constant(value: Value) -> np.ndarray | None:
-    """Return the array of a constant: as it is, moved, converted, one number everywhere, or computed."""
+    """Return the array of a constant, which may be moved, converted, uniform, or computed."""
     node, type = value.node, value.tensor
     if node is None or not all(isinstance(size, int) for size in type.shape):
         return None

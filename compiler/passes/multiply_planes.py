@@ -1,10 +1,10 @@
 """1x1 convolutions between images that stay channels first are products of the weight and each image.
 
-`choose_layout` brings images into channels-last order before convolutions and back behind them; between two
-of them both permutes go. Where a 1x1 convolution has no other before or behind it, neither does: each would
-be a pass over memory. The weight [F, C] times the image [C, pixels] needs none. What is pointwise behind it
-is computed on [N, F, pixels] too, so that it can be the product's epilogue. An image that the program itself
-brings from channels-last order, and back behind the convolution, is left to `choose_layout`.
+`choose_layout` brings images into channels-last order before convolutions and back after them; between two
+convolutions both permutes are removed. A 1x1 convolution without another one before or after it would keep
+both, each a pass over memory. The weight [F, C] times the image [C, pixels] needs none. Pointwise nodes after
+it are also computed on [N, F, pixels], so that they can be the product's epilogue. An image that the program
+itself brings from channels-last order, and back after the convolution, is left to `choose_layout`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def multiply_planes(graph: Graph) -> None:
     apart = _apart(graph)
     if not apart:
         return
-    made: dict[Value, Value] = {}  # images, and what is reshaped to them
+    made: dict[Value, Value] = {}  # images, and values reshaped to them
 
     def rule(b: Builder, node: Node) -> Value | None:
         flat = _product(b, node, apart[node]) if node in apart else _below_reshape(b, node, made)
@@ -46,7 +46,8 @@ def multiply_planes(graph: Graph) -> None:
 
 
 def _apart(graph: Graph) -> dict[Node, Node]:
-    """Return the 1x1 convolutions whose permutes meet none of another convolution, by the permute behind."""
+    """Return the 1x1 convolutions whose permutes meet none of another convolution, by the permute after
+    them."""
     reached = _reached(graph)
     ends = {node: _conv_of(node, graph.symbols) for node in graph.nodes()}
     found = {
@@ -67,8 +68,8 @@ def _apart(graph: Graph) -> dict[Node, Node]:
 
 
 def _stays_last(graph: Graph, end: Node, conv: Node) -> bool:
-    """Whether the program brings the image from channels-last order, and the result, or what is pointwise
-    behind it, back."""
+    """Whether the program brings the image from channels-last order, and the result, perhaps after pointwise
+    nodes, back."""
     rank, before, value = len(shape_of(end.result)), _image(conv).node, end.result
     if before is None or before.op != "permute" or before.attrs["axes"] != (0, rank - 1, *range(1, rank - 1)):
         return False
@@ -104,8 +105,8 @@ def _image(conv: Node) -> Value:
 
 
 def _conv_of(end: Node, symbols: Mapping[str, SymbolInfo]) -> Node | None:
-    """Return the 1x1 convolution of an image channels first whose result, and no more than a bias added, the
-    permute `end` brings into the same order."""
+    """Return the 1x1 convolution of a channels-first image whose result, plus at most a bias, the permute
+    `end` brings into the same order."""
     rank = len(shape_of(end.result)) if end.op == "permute" else 0
     if rank < 3 or end.attrs["axes"] != (0, rank - 1, *range(1, rank - 1)):
         return None
@@ -121,15 +122,15 @@ def _conv_of(end: Node, symbols: Mapping[str, SymbolInfo]) -> Node | None:
 
 
 def _before_bias(value: Value, rank: int) -> Node | None:
-    """Return the node before the addition of what is the same at all pixels, if there is one."""
+    """Return the node before the addition of a value that is the same at all pixels, if there is one."""
     node = value.node
     has_bias = node is not None and node.op == "add" and _of_channels(node.arg(1), rank - 1) is not None
     return node.arg(0).node if node is not None and has_bias else node
 
 
 def _of_channels(value: Value, channels: int) -> tuple[Value, Shape] | None:
-    """Return what `value` repeats at all pixels, and its shape [N or 1, F or 1, 1]; `channels`: their
-    axis."""
+    """Return the value that `value` repeats at all pixels, and its shape [N or 1, F or 1, 1]; `channels`:
+    their axis."""
     if value.node is None or value.node.op != "expand":
         return None
     small, rank = value.node.arg(0), len(shape_of(value))
@@ -155,7 +156,7 @@ def _product(b: Builder, end: Node, conv: Node) -> Value:
 
 
 def _below_reshape(b: Builder, node: Node, made: dict[Value, Value]) -> Value | None:
-    """Return what a pointwise node computes of such images, on [N, F, pixels]."""
+    """Return the result of a pointwise node of such images, on [N, F, pixels]."""
     given = next((made[arg] for arg in node.present if arg in made), None)
     if given is None or not _is_pointwise(node):
         return None
@@ -165,7 +166,8 @@ def _below_reshape(b: Builder, node: Node, made: dict[Value, Value]) -> Value | 
 
 
 def _flat(b: Builder, value: Value, shape: Shape, channels: int) -> Value:
-    """Return an image as [N, F, pixels]; `channels`: their axis, 1 unless it is the same at all pixels."""
+    """Return an image as [N, F, pixels]; `channels`: their axis, 1 unless the image is the same at all
+    pixels."""
     if value.node is not None and value.node.op == "full":
         return b.one("full", **{**value.node.attrs, "shape": tuple(shape)})
     repeated = _of_channels(value, channels)

@@ -1,4 +1,4 @@
-"""The order of the passes, each with what must hold before it."""
+"""The order of the passes, each with its precondition."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..lower.lower import lower
 from ..lower.packing import pack
 from ..lower.prologue import prologue
 from ..lower.tying import tie
+from .compose import compose
 from .copy_results import copy_results
 from .cse import cse
 from .dce import dce
@@ -23,6 +24,7 @@ from .layout import choose_layout
 from .move_scales import move_scales
 from .multiply_planes import multiply_planes
 from .place_memory import place_memory
+from .portable import use_portable_functions
 from .quantise_activations import quantise_activations
 from .quantise_weights import quantise_weights
 from .read_elements import read_elements
@@ -32,15 +34,18 @@ from .round_products import round_products
 from .simplify_convs import simplify_convs
 from .skip_zeros import skip_zeros
 from .sum_products import sum_products
+from .tokens.pack import pack_tokens
 from .update_in_place import find_updates, update_in_place
 
 #: (pass, the stage of `compiler.verify` that the graph is in after it).
 PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
+    (compose, "imported"),  # composites are whole, and what programs write in their place is as written
     (move_scales, "imported"),  # an imported graph: products are whole, and so are quantised weights
     (decompose, "core"),  # every op is declared
-    (fold_scales, "core"),  # products are whole, their weights no integers; permutes stand as in the program
-    (dce, "core"),  # multiply_planes asks for a value's users, of which replaced products are none
-    (multiply_planes, "core"),  # permutes stand around their convolutions
+    (pack_tokens, "core"),  # products are whole, and no operator hides another
+    (fold_scales, "core"),  # products are whole, their weights not integers; permutes are as in the program
+    (dce, "core"),  # multiply_planes checks a value's users, from which replaced products must be gone
+    (multiply_planes, "core"),  # permutes are next to their convolutions
     (choose_layout, "core"),  # canonical ops only, on which permutes move; weights' permutes fold afterwards
     (simplify_convs, "core"),  # the layout is chosen, which follows convolutions
     (fold_constants, "core"),  # canonical ops only: a weight's transposition is a permute of a constant
@@ -48,24 +53,25 @@ PASSES: tuple[tuple[Callable[[Graph], None], str], ...] = (
     (quantise_activations, "core"),  # weights are constants as products read them
     (read_planes, "core"),  # convolutions of bytes have channels last, and nothing simpler is left
     (quantise_weights, "core"),  # weights are constants as products read them
-    (round_products, "core"),  # what is still f32 by f32 stays no integers
-    (sum_products, "core"),  # weights are constants as products read them: what is left is given by the call
+    (round_products, "core"),  # products that are still f32 by f32 do not become integers
+    (sum_products, "core"),  # weights are constants as products read them: other operands are run-time values
     (cse, "core"),  # folded: equal constants are equal nodes
-    (read_elements, "core"),  # equal views are one: what has no other user is dead
+    (read_elements, "core"),  # equal views are merged: those without other users are dead
     (read_parts, "core"),  # elements that are read alone need no part
-    (dce, "core"),  # nothing that should be shared or folded is left: what has no user is dead
-    (find_updates, "core"),  # shapes are final: what is a view of state must not become a kernel that copies
-    (fuse, "core"),  # live canonical ops; what is fused is what is needed
+    (dce, "core"),  # sharing and folding are done: nodes without users are dead
+    (find_updates, "core"),  # shapes are final: a view of state must not become a copying kernel
+    (fuse, "core"),  # only live canonical ops: fusion sees only needed nodes
     (prologue, "core"),  # it is known what is in memory
     (lower, "core"),  # every node that computes in a kernel is in a fused node, or is standalone
-    (pack, "core"),  # kernels read constants, not what is computed of them
+    (pack, "core"),  # kernels read constants, not values computed from them
     (skip_zeros, "core"),  # weights are in panels
-    (tie, "core"),  # products have their panels, and loads the rows of tables that they had
+    (tie, "core"),  # products have their panels, and loads still read tables
+    (use_portable_functions, "core"),  # kernels have the bodies that they keep
     (collapse, "core"),  # kernels have the buffers that they keep
     (bind, "core"),  # sizes are final
-    (copy_results, "core"),  # it is known which results a kernel makes, and which are views of something else
+    (copy_results, "core"),  # it is known which results a kernel makes, and which are views
     (dce, "lowered"),  # the lowered nodes have no users left
-    (update_in_place, "lowered"),  # the only uses are those that stay: a tensor that has one more is copied
+    (update_in_place, "lowered"),  # only final uses are left: a tensor with another use is copied
     (place_memory, "lowered"),  # kernels are in their final order
 )
 
@@ -74,7 +80,7 @@ def run(graph: Graph, check: bool = True, watch: Callable[[str, Graph], None] | 
     """Run all passes on `graph` in place. `check`: verify between them; `watch(name, graph)` is called after
     each.
 
-    Raises VerifyError, or what a pass raises about the program.
+    Raises VerifyError, or a pass's error about the program.
     """
     if check:
         from ..verify import verify

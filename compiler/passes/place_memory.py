@@ -1,7 +1,7 @@
-"""Memory placement: after its last use a tensor or container is freed, so that its storage can be used again.
+"""Memory placement: a tensor or container is freed after its last use, so that its storage can be reused.
 
-A use inside a region counts as a use by the node that holds the region. What a block yields, inputs,
-constants and the carried values that a loop's condition sees are not freed.
+A use inside a region counts as a use by the node that holds the region. Results of a block, inputs, constants
+and the carried values that a loop's condition reads are not freed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..ir.graph import Block, Graph, Node, Value
 from ..ir.types import ScalarType
 
-KEPT = ("constant", "size")  # they hold no storage of the program's own
+KEPT = ("constant", "size")  # they own no storage
 
 
 def place_memory(graph: Graph) -> None:
@@ -26,7 +26,7 @@ def _place(block: Block, own: set[Value]) -> None:
     for node in reversed(block.nodes):
         last = [value for value in _mentioned(node) if value in pending]
         pending.difference_update(last)
-        if node.attrs.get("in_place"):  # its result has the memory
+        if node.attrs.get("in_place"):  # its result takes over the memory
             last = [value for value in last if value is not node.args[0]]
         if last:
             placed.append(Node("free", last, source=node.source))

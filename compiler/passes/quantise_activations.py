@@ -1,14 +1,14 @@
-"""Static activations: products of f32 become products of bytes, where samples told the activations' ranges.
+"""Static activations: products of f32 become products of bytes, using ranges calibrated from samples.
 
 An activation is quantised to u8 with one scale and zero point, from its least and greatest values; the weight
-to i8 with a scale a column, or to i4 in groups (`quantise_weights`). What a linear layer reads is smoothed: a
-channel is divided by a factor, by which its row of the weight is multiplied, so that channels of large values
-leave steps for the others. That costs nothing where activations are scaled anyway. An image that convolutions
-read is held in u8 alone: other operators read it dequantised.
+to i8 with a scale for each column, or to i4 in groups (`quantise_weights`). The input of a linear layer is
+smoothed: a channel is divided by a factor, by which its row of the weight is multiplied, so that channels of
+large values leave steps for the others. That costs nothing if activations are scaled anyway. An image that
+convolutions read is held only in u8: other operators read it dequantised.
 
 `products` finds the activations, in the same order in each import of a program; `observe` makes their ranges
-results of a program. A product stays in f32, or its weight alone is rounded, where it would change by more
-than `Rounding.max_error`.
+results of a program. A product stays in f32, or only its weight is rounded, if it would change by more than
+`Rounding.max_error`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from .windows import pool_again, pooled
 
 STEPS = 255  # of an activation
 IMAGE_RANK = 4
-STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # of smoothing: how much of a channel's greatness its factor takes
+STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # smoothing strengths: the exponent of a channel's range in its factor
 SPREAD, WIDER = 4.0, 1.5  # of ranges: see `_widened`
-FEW_STEPS = 16  # of a product that is not worth rounding
+FEW_STEPS = 16  # at most, of a product that is not worth rounding
 SLOWER = "depthwise convolutions of an input gain nothing that pays for rounding it"
 
 
 @dataclass(frozen=True)
 class Static:
-    """How an activation is quantised: x stands for (q - zero) * scale * factors of its channels."""
+    """The quantisation of an activation: x is (q - zero) * scale * factors of its channels."""
 
     scale: float
     zero: int
@@ -55,30 +55,30 @@ class Static:
 
     @staticmethod
     def of(found: Activation, factors: np.ndarray) -> Static:
-        """Return the parameters for the values of samples, and 0."""
+        """Return the parameters for a range that includes the samples' values and 0."""
         low = min(0.0, float((found.low / factors).min(initial=0)))
         high = max(0.0, float((found.high / factors).max(initial=0)))
         scale = (high - low) / STEPS or 1.0
         return Static(scale, int(np.rint(-low / scale)), factors)
 
     def error(self, found: Activation, energies: np.ndarray) -> float:
-        """Return how much a product's result changes, as a share of its norm, where the errors of channels
-        are noise of a step; `energies`: of the weight's rows, by channel."""
+        """Return the relative change of a product's result, with the errors of channels as noise of one step;
+        `energies`: of the weight's rows, by channel."""
         noise = ((self.scale * self.factors) ** 2 / 12 * energies).sum()
         signal = (found.squares * energies).sum()
         return float(np.sqrt(noise / signal)) if signal > 0 else 0.0
 
 
 def quantise_activations(graph: Graph) -> None:
-    """Quantise the activations that were observed, where `Graph.rounding` asks for it."""
+    """Quantise the observed activations, if `Graph.rounding` requires it."""
     found = graph.rounding.activations
     if found is None:
         return
     cse(graph)  # readers of one activation read one value
-    dce(graph)  # whatever is left is used
+    dce(graph)  # what is left is in use
     groups = products(graph)
     assert not found or len(found) == len(groups)
-    made: dict[Value, Value] = {}  # by what they stand for, which may be the activation of others
+    made: dict[Value, Value] = {}  # by their f32 values, which may be the activations of others
     for (activation, readers), values in zip(groups.items(), found, strict=False):
         made |= _Quantised(graph, made.get(activation, activation), readers, values).emit()
     dce(graph)  # the products of f32
@@ -89,8 +89,8 @@ def quantise_activations(graph: Graph) -> None:
 
 
 def products(graph: Graph) -> dict[Value, list[Node]]:
-    """Return the activations that products by constants read, outside of branches and loops, and these; and
-    without any, images that are added to a product's in its epilogue."""
+    """Return the activations that products by constants read, outside of branches and loops, with these
+    products; and, with no products, images that are added in a product's epilogue."""
     found: dict[Value, list[Node]] = {}
     for node in graph.body.nodes:
         if _is_product(node):
@@ -103,7 +103,7 @@ def products(graph: Graph) -> dict[Value, list[Node]]:
 
 
 def _branch_of(node: Node, order: Mapping[Node, int]) -> Value | None:
-    """Return the image that a sum of two products' images reads from memory: the one that is made first."""
+    """Return the image that a sum of two products' images reads from memory: the first one computed."""
     if node.op != "add" or len(shape_of(node.result)) != IMAGE_RANK:
         return None
     first, second = map(_product_behind, node.present)
@@ -113,7 +113,7 @@ def _branch_of(node: Node, order: Mapping[Node, int]) -> Value | None:
 
 
 def _product_behind(x: Value) -> Node | None:
-    """Return the product that `x` is, times and plus constants by channel; else None."""
+    """Return the product of which `x` is a multiple plus constants, by channel; else None."""
     while x.node is not None and x.node.op in ("mul", "add", "sub"):
         inner, _ = with_vector(x.node)
         if inner is None or inner.users != [x.node]:
@@ -123,8 +123,8 @@ def _product_behind(x: Value) -> Node | None:
 
 
 def observe(graph: Graph) -> int:
-    """Make the least and greatest values and the mean squares of all activations results of the graph, behind
-    those of the user; return how many activations there are."""
+    """Add the least and greatest values and the mean squares of all activations to the results of the graph,
+    after those of the user; return the number of activations."""
     groups = products(graph)
     builder = Builder(graph)
     results = [value for x in groups for value in _moments(builder, x)]
@@ -148,8 +148,8 @@ def _moments(b: Builder, x: Value) -> list[Value]:
 
 
 def _widened(found: Activation) -> Activation:
-    """Return what samples had with ranges that are up to WIDER times as wide, where the samples were so few
-    that SPREAD standard deviations lie outside."""
+    """Return the observed statistics with ranges up to WIDER times as wide, if the samples were so few that
+    SPREAD standard deviations exceed the range."""
     spread = SPREAD * np.sqrt(found.squares)
     low = np.minimum(found.low, np.maximum(-spread, WIDER * found.low))
     return replace(found, low=low, high=np.maximum(found.high, np.minimum(spread, WIDER * found.high)))
@@ -170,7 +170,7 @@ def _is_by_constant(node: Node) -> bool:
 
 
 def _without_bytes(node: Node) -> str:
-    """Return why a product by a constant has no form in bytes, "" where it has one."""
+    """Return why a product by a constant has no form in bytes, "" if it has one."""
     x, weight = node.arg(0), node.arg(1)
     k, channels = shape_of(weight)[0], shape_of(x)[-1] if shape_of(x) else None
     if len(shape_of(x)) < 2 or not isinstance(k, int) or not isinstance(channels, int) or not k > 0:
@@ -186,8 +186,8 @@ def _without_bytes(node: Node) -> str:
 
 
 def _note_others(graph: Graph) -> None:
-    """Note why products by constants stay as they are: of convolutions in the list of weights, of others for
-    `quantise_weights`, which may round their weights alone."""
+    """Note why products by constants are unchanged: for convolutions in the list of weights, for others for
+    `quantise_weights`, which may still round their weights."""
     rounding = graph.rounding
     for node in (node for block in graph.blocks() for node in block.nodes if _is_by_constant(node)):
         weight = node.arg(1)
@@ -214,7 +214,7 @@ def _is_input(x: Value) -> bool:
 
 
 def _memory_of(x: Value) -> Value:
-    """Return the value that reshapes of its rows make `x` of."""
+    """Return the value of which `x` is a reshape of rows."""
     while x.node is not None and x.node.op == "reshape":
         before = x.node.arg(0)
         if not shape_of(before) or not equal(shape_of(before)[-1], shape_of(x)[-1]):
@@ -255,14 +255,15 @@ class _Quantised:
         return made
 
     def _is_exact_enough(self, others: Sequence[Node]) -> bool:
-        """Whether an image that only sums read may be held in bytes: if products made it of bytes."""
+        """Whether an image that only sums read may be held in bytes: if it was computed by products of
+        bytes."""
         limit, product = self.rounding.max_error, _product_behind(self.x)
         noise, signal = self.static.scale**2 / 12, self.found.squares.mean()
         is_fine = limit is None or noise <= limit**2 * signal
         return product is None and is_fine and self._is_dequantised_for(others)
 
     def _reshapes(self) -> set[Node]:
-        """Return the readers and what lies between the activation and them."""
+        """Return the readers and the nodes between the activation and them."""
         found = set(self.readers)
         for reader in self.readers:
             x = reader.arg(0)
@@ -272,7 +273,7 @@ class _Quantised:
         return found
 
     def _quantised(self, b: Builder, others: Sequence[Node]) -> Value:
-        """Return the activation in u8; one of maxima over windows is the maxima of bytes."""
+        """Return the activation in u8; maxima over windows are taken of bytes."""
         static = self.static
         is_alone = not others or self._is_dequantised_for(others)
         if self._is_result() or not is_alone or self.is_partial or (static.factors != 1).any():
@@ -283,7 +284,7 @@ class _Quantised:
         return pool_again(b, self.x, image, self._bytes(b, self._unclamped(image)))
 
     def _unclamped(self, x: Value) -> Value:
-        """Return what a value is before it is clamped as bytes are anyway: a relu goes."""
+        """Return a value without a clamp that rounding to bytes implies, such as relu."""
         while x.node is not None and x.node.op in ("maximum", "minimum"):
             inner, limit = with_vector(x.node)
             if inner is None or limit is None or not self._is_clamped_by_bytes(x.node.op, limit):
@@ -302,7 +303,7 @@ class _Quantised:
     def _bytes(self, b: Builder, x: Value) -> Value:
         """Return an activation in u8: x * 1 / scale + zero, rounded to the nearest, halves up.
 
-        Bytes of an image that comes channels first are permuted, not its f32.
+        For a channels-first image, the bytes are permuted rather than the f32.
         """
         static, node = self.static, x.node
         if node is not None and node.op == "permute" and (static.factors == 1).all():
@@ -317,7 +318,7 @@ class _Quantised:
         return self.x.node is None or any(self.x in block.results for block in self.graph.blocks())
 
     def _is_dequantised_for(self, others: Sequence[Node]) -> bool:
-        """Whether other operators read an image dequantised, so that it is not held in f32 as well."""
+        """Whether other operators read the dequantised bytes, so that the image is not also held in f32."""
         if not self.is_image or self._is_result():
             return False
         return all(user.op in OPS and OPS[user.op].kind == "pointwise" for user in others)
@@ -334,7 +335,7 @@ class _Quantised:
     # products
 
     def _smoothed(self, readers: Sequence[Node]) -> Static:
-        """Return the parameters with which the readers change least."""
+        """Return the parameters that change the readers least."""
         ones = np.ones(len(self.found.low))
         plain = Static.of(self.found, ones)
         if self.is_image or any(node.op != "matmul" for node in readers):
@@ -362,13 +363,13 @@ class _Quantised:
         return (weight * static.factors[:, None]).astype(np.float32)
 
     def _integers(self, static: Static, node: Node) -> tuple[np.ndarray, np.ndarray] | str:
-        """Return the integers and scales of a product's weight, or why it has none."""
+        """Return the integers and scales of a product's weight, or why there are none."""
         dtype = self.rounding.dtype if node.op == "matmul" else "int8"
         found = FORMATS[dtype](self._weight(static, node))
         return FORMATS["int8"](self._weight(static, node)) if isinstance(found, str) else found
 
     def _error(self, static: Static, node: Node) -> float:
-        """Return how much a product changes, as a share of its norm."""
+        """Return the relative change of a product."""
         weight = self._weight(static, node)
         found = self._integers(static, node)
         if isinstance(found, str):
@@ -383,7 +384,7 @@ class _Quantised:
         return float(np.hypot(of_weight, static.error(self.found, energies)))
 
     def _is_worth(self, node: Node) -> bool:
-        """Whether a product is allowed to change as much as it would; notes what becomes of it."""
+        """Whether the change of a product is allowed; notes the outcome."""
         name = str(node.arg(1).definition.attrs["name"])
         found, error = self._integers(self.static, node), self._error(self.static, node)
         limit = self.rounding.max_error

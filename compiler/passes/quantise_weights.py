@@ -2,10 +2,10 @@
 
 Under int8 a column has one scale, which maps its greatest magnitude to 127 and multiplies the product's sums.
 Under int4 each GROUP successive steps of a column have one, which maps them to -8 .. 7; weights whose steps
-are no multiple of GROUP get a scale a column and integers of one byte. Weights that are not finite, or hold
-integers of a byte already, stay as they are, and so do those that would change by more than
+are not a multiple of GROUP get a scale for each column and byte integers. Weights that are not finite, or
+already hold byte integers, are unchanged, and so are those that would change by more than
 `Rounding.max_error`, or whose products would be slower than in f32 (`slower_than_f32`, `SLOWER_FROM`).
-`Rounding.weights` says what became of each.
+`Rounding.weights` records the outcome for each.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ GROUP = 32  # steps that share a scale under int4
 LEAST, GREATEST = -8, 7  # integers of four bits
 TINY = "a scale would be a subnormal number"
 
-#: Rows of f32 from which on a product by a weight in a format takes longer than in f32, by target. Measured
-#: with weights in the second-level cache (benchmarks/log/quantised.md); others do not take longer.
+#: Rows of f32 from which a product by a weight in a format is slower than in f32, by target. Measured
+#: with weights in the second-level cache (benchmarks/log/quantised.md); others are not slower.
 SLOWER_FROM = {"int4": {"x86-64-v4": 96, "x86-64-v4-vnni": 96}}
 
 Quantised = tuple[np.ndarray, np.ndarray]  # integers and scales
 
 
 def quantise_weights(graph: Graph) -> None:
-    """Quantise the weights of products, where `Graph.rounding` asks for it."""
+    """Quantise the weights of products, if `Graph.rounding` requires it."""
     if graph.rounding.dtype not in FORMATS:
         return
     known: dict[Value, Quantised | None] = {}  # a weight may have several readers
@@ -63,14 +63,14 @@ def _by_integers(b: Builder, node: Node, known: dict[Value, Quantised | None]) -
 
 
 def _least_rows(b: Builder, weight: Value) -> int:
-    """Return how many rows products by a weight have at least."""
+    """Return the least number of rows of products by a weight."""
     found = [product(B.shape_of(user.arg(0))[:-1]) for user in weight.users if user.op == "matmul"]
     return min((bounds(rows, b.graph.symbols)[0] or 0 for rows in found), default=0)
 
 
 def _slower(dtype: str, shape: Sequence[int], rows: int, targets: Sequence[str]) -> str:
-    """Return why a format is not worth it for products of at least `rows` rows with a weight of `shape`, ""
-    where it is."""
+    """Return why a format does not pay for products of at least `rows` rows with a weight of `shape`, "" if
+    it does."""
     if len(shape) == 2 and digits.multiply_bytes(targets):
         k, n = shape
         return slower_than_f32(k, n, GROUP if dtype == "int4" else digits.steps(k), rows, targets)
@@ -80,9 +80,9 @@ def _slower(dtype: str, shape: Sequence[int], rows: int, targets: Sequence[str])
 
 
 def _chosen(rounding: Rounding, name: str, weight: np.ndarray, rows: int) -> Quantised | None:
-    """Return a weight in the smallest of the formats, from the one that is asked for, whose error is allowed
-    and which is not slower than f32 for at least `rows` rows; None where it stays in f32. Notes what was
-    chosen, and why."""
+    """Return a weight in the smallest format, starting with the requested one, whose error is allowed and
+    which is not slower than f32 for at least `rows` rows; None if it stays in f32. Notes the choice and the
+    reason."""
     reasons = [rounding.reasons[name]] if name in rounding.reasons else []
     names = list(FORMATS)
     for dtype in names[names.index(rounding.dtype) :]:
@@ -117,12 +117,12 @@ def _note(
 
 
 def n_bytes(integers: np.ndarray, scales: np.ndarray) -> int:
-    """Return the bytes of integers and scales as products hold them."""
+    """Return the bytes of integers and scales in the storage format of products."""
     return (integers.size // 2 if scales.ndim == 2 else integers.size) + 4 * scales.size
 
 
 def error_of(weight: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> float:
-    """Return the norm of what rounding changed, as a share of the weight's norm."""
+    """Return the norm of the rounding error relative to the weight's norm."""
     wide = scales if scales.ndim == 1 else np.repeat(scales, GROUP, axis=0)
     changed = np.linalg.norm(integers * wide - weight, axis=0).astype(np.float64)
     whole = np.linalg.norm(weight, axis=0).astype(np.float64)
@@ -130,7 +130,7 @@ def error_of(weight: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> fl
 
 
 def quantised(weight: np.ndarray) -> Quantised | str:
-    """Return the integers of a weight [K, N], in f32, and the scale of each column, or why it has none."""
+    """Return the integers of a weight [K, N], in f32, and the scale of each column, or why there are none."""
     if reason := _why_not(weight):
         return reason
     greatest = np.abs(weight).max(0)
@@ -157,8 +157,8 @@ def quantised_in_groups(weight: np.ndarray) -> Quantised | str:
 
 
 def _why_not(weight: np.ndarray) -> str:
-    """Return why a weight cannot be rounded to integers, "" where it can: a matrix of finite numbers that are
-    not integers of a byte already."""
+    """Return why a weight cannot be rounded to integers, "" if it can, that is, if it is a matrix of finite
+    numbers that are not already byte integers."""
     if weight.ndim != 2 or not weight.size:
         return "it is no matrix with elements"
     if not np.isfinite(weight).all():
@@ -172,10 +172,10 @@ def _why_not(weight: np.ndarray) -> str:
 
 
 def _scales(steps: np.ndarray, are_zeros: np.ndarray) -> np.ndarray | None:
-    """Return scales of such steps, 1 for zeros; None where one is no normal number."""
+    """Return scales of such steps, 1 for zeros; None if one is not a normal number."""
     scales: np.ndarray = np.where(are_zeros, np.float32(1), steps).astype(np.float32)
     return scales if (scales >= np.finfo(np.float32).tiny).all() else None
 
 
-#: By dtype, in the order of their errors: a weight's integers and scales, or why it has none.
+#: By dtype, in the order of their errors: a weight's integers and scales, or why there are none.
 FORMATS: dict[str, Callable[[np.ndarray], Quantised | str]] = {"int4": quantised_in_groups, "int8": quantised}

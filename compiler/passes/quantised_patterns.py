@@ -1,8 +1,8 @@
-"""How programs write quantised tensors: the table of patterns, and what is found by them.
+"""Patterns of quantised tensors in programs: the table, and the matcher.
 
 A quantised tensor is (q - zero) * scale. Most quantisers' operators are imported as `dequantize`
-(`compiler.ops.quantize`, `compiler.ops.torchao`); PyTorch takes some of them apart before the program gets
-here (torch.compile, `run_decompositions`). A new way to write it is a row of PATTERNS.
+(`compiler.ops.quantize`, `compiler.ops.torchao`); PyTorch decomposes some of them before import
+(torch.compile, `run_decompositions`). A new form is a row of PATTERNS.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ..ir.graph import Value
 
-#: An operator's name and its operands. An operand is another operator, or the part of the quantised tensor
-#: that it is: "q", "scale", "zero".
+#: An operator's name and its operands. An operand is another operator, or a part of the quantised tensor:
+#: "q", "scale", "zero".
 Pattern = tuple[str, "tuple[Pattern | str, ...]"]
 
-#: Who writes it, and how; the first that fits is taken.
+#: The origin and the pattern; the first match is taken.
 PATTERNS: tuple[tuple[str, Pattern], ...] = (
     ("quantized_decomposed.*, torchao::dequantize_affine", ("dequantize", ("q", "scale", "zero"))),
     ("the same, symmetric", ("dequantize", ("q", "scale"))),
@@ -31,15 +31,20 @@ LOOKED_THROUGH = {"scale": ("expand",), "zero": ("expand", "cast")}  # around a 
 
 @dataclass(frozen=True)
 class Quantised:
-    """The parts of a quantised tensor; `scale`: None stands for 1, `zero`: None for 0."""
+    """The parts of a quantised tensor; `scale`: None means 1, `zero`: None means 0."""
 
     q: Value
     scale: Value | None
     zero: Value | None
 
+    @property
+    def factors(self) -> list[Value]:
+        """The scale and the zero point, as far as there are any."""
+        return [part for part in (self.scale, self.zero) if part is not None]
+
 
 def quantised(value: Value) -> Quantised | None:
-    """Return the parts of what `value` dequantises, None where no pattern fits."""
+    """Return the parts of the quantised tensor that `value` dequantises, None if no pattern matches."""
     for _, pattern in PATTERNS:
         parts: dict[str, Value] = {}
         if _fits(pattern, value, parts) and _are_parts(parts):
@@ -48,7 +53,7 @@ def quantised(value: Value) -> Quantised | None:
 
 
 def _fits(pattern: Pattern | str, value: Value, parts: dict[str, Value]) -> bool:
-    """Whether a value is written as a pattern says; puts what it consists of into `parts`."""
+    """Whether a value matches a pattern; puts its parts into `parts`."""
     if isinstance(pattern, str):
         parts[pattern] = _inner(value, LOOKED_THROUGH.get(pattern, ()))
         return True
@@ -61,7 +66,7 @@ def _fits(pattern: Pattern | str, value: Value, parts: dict[str, Value]) -> bool
 
 
 def _inner(value: Value, looked_through: tuple[str, ...]) -> Value:
-    """Return a part without what spreads or converts it; an axis that an expand adds stays."""
+    """Return a part without expands and conversions; an axis that an expand adds stays."""
     while value.node is not None and value.node.op in looked_through:
         inner = value.node.arg(0)
         if inner.tensor.rank != value.tensor.rank:

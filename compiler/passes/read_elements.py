@@ -1,7 +1,7 @@
-"""`int(t[i, j])` in a program reads the element where it lies: no kernel copies it out first.
+"""`int(t[i, j])` in a program reads the element in place: no kernel copies it first.
 
-This is so for elements of tensors that are in memory: inputs, constants, what a loop carries or a list holds,
-and what was computed before the loop. What else would be computed for the element alone stays as it is.
+This applies to elements of tensors that are in memory: inputs, constants, values that a loop carries or a
+list holds, and values computed before the loop. Other values are unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .rewrite import rewrite
 
 
 def read_elements(graph: Graph) -> None:
-    """Let `item` read from the tensor that it views one element of."""
+    """Let `item` read directly from the tensor of which it views one element."""
     blocks = {node: block for block in graph.blocks() for node in block.nodes}
 
     def read(b: Builder, node: Node) -> Value | None:
@@ -25,7 +25,7 @@ def read_elements(graph: Graph) -> None:
 
 
 def _read(b: Builder, node: Node, blocks: dict[Node, Block]) -> Value | None:
-    """Return the element, read where it lies; None where it is not in memory, or is not known to be one."""
+    """Return the element, read in place; None if it is not in memory, or not known to be a single one."""
     x = node.arg(0)
     if not all(map(B.is_one, shape_of(x))):
         return None

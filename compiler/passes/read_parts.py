@@ -1,8 +1,8 @@
-"""Kernels in loops read `x[i]` where it lies: the program hands them that part of `x`.
+"""Kernels in loops read `x[i]` in place: the program passes them that part of `x`.
 
-As an index of their own, `i` would be a size that their code is specialised for: an entry of the call site,
-and an exact kernel, for each of its values. This is so for tensors that are in memory before, and for places
-that a call's sizes do not tell.
+As an index inside the kernel, `i` would be a size that its code is specialised for: an entry of the call
+site, and an exact kernel, for each of its values. This applies to tensors that are already in memory, and to
+positions that do not follow from a call's sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rewrite import rewrite
 
 
 def read_parts(graph: Graph) -> None:
-    """Replace slices of leading axes by parts, which have the shape under which they are read."""
+    """Replace slices of leading axes by parts, which have the shape in which they are read."""
     blocks = {node: block for block in graph.blocks() for node in block.nodes}
     results = {value for block in graph.blocks() for value in block.results}
 
@@ -34,18 +34,18 @@ def read_parts(graph: Graph) -> None:
 
 
 def _is_moving(graph: Graph, node: Node) -> bool:
-    """Whether something but the sizes of inputs tells where a slice begins."""
+    """Whether the start of a slice depends on more than the sizes of inputs."""
     return not symbols_of(node.attrs["start"]) <= graph.symbols.keys()
 
 
 def _is_in_a_row(node: Node) -> bool:
-    """Whether the elements of a slice lie one after the other."""
+    """Whether the elements of a slice are contiguous."""
     before = node.arg(0).tensor.shape[: node.attrs["axis"]]
     return node.attrs["step"] == 1 and all(map(B.is_one, before))
 
 
 def _is_read(value: Value, results: set[Value], through: bool = False) -> bool:
-    """Whether kernels alone read a value where it lies, as it is or reshaped. A reshape that only adds or
+    """Whether only kernels read a value in place, possibly reshaped. A reshape that only adds or
     removes axes of size 1 may have other users, for which a kernel copies it; not so with `through`."""
     if value in results or not all(map(is_kernel_work, value.users)):
         return False

@@ -1,4 +1,4 @@
-"""A convolution of few channels reads its image as it comes, channels first: the permute before it goes."""
+"""A convolution of few channels reads its image channels first: the permute before it is removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _of_planes(b: Builder, conv: Node) -> Value | None:
 
 
 def _planes(conv: Node) -> Value | None:
-    """Return the image of a conv channels first, where it is at hand and a kernel reads it so."""
+    """Return the channels-first image of a conv, if there is one and a kernel reads it."""
     x, attrs = conv.arg(0), conv.attrs
     permute = x.node
     if permute is None or permute.op != "permute" or attrs["planes"] or x.tensor.dtype != "f32":

@@ -1,4 +1,4 @@
-"""The walks of passes: over single nodes, in whose place they put something else, and over loops."""
+"""Traversals for passes: replacement of single nodes, and loops."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 
 from ..ir.graph import Block, Builder, Graph, Node, Value, erase, replace_uses
 
-#: Builds, before a node, what takes the place of its only result; None where the node stays.
+#: Builds, before a node, the replacement of its only result; None if the node stays.
 Rule = Callable[[Builder, Node], Value | None]
 
 
 def rewrite(graph: Graph, rule: Rule) -> None:
-    """Ask `rule` about every node with one result, in order, those of its regions before it; what it builds
-    is not asked about. Nodes that lose their users thereby are left for `dce`."""
+    """Apply `rule` to every node with one result, in order, nodes of its regions first; new nodes are not
+    visited. Nodes that thereby lose their users are left for `dce`."""
     replaced: dict[Value, Value] = {}
     _rewrite_block(graph, graph.body, rule, replaced)
     graph.replace_results(replaced)
 
 
 def _rewrite_block(graph: Graph, block: Block, rule: Rule, replaced: dict[Value, Value]) -> None:
-    """Replace all uses as arguments of what `rule` replaces in a block; put it into `replaced`."""
+    """Replace all uses as arguments of results that `rule` replaces in a block; add them to `replaced`."""
     builder = Builder(graph, block, 0)
     for node in list(block.nodes):
         for region in node.regions:
@@ -36,8 +36,8 @@ def _rewrite_block(graph: Graph, block: Block, rule: Rule, replaced: dict[Value,
 
 
 def while_loops(block: Block) -> Iterator[tuple[Block, Node]]:
-    """Yield each `while` of a block and its regions with the block that it stands in, inner loops first. What
-    is done with one may add and remove nodes around it."""
+    """Yield each `while` of a block and its regions with its containing block, inner loops first. The caller
+    may add and remove nodes around it."""
     for node in list(block.nodes):
         for region in node.regions:
             yield from while_loops(region)

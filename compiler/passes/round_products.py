@@ -1,10 +1,10 @@
 """`precision="bf16"`: products and convolutions by constant weights multiply operands rounded to bf16.
 
-Sums stay in f32. Where a program's operands are bf16 anyway its products are exact, and no other number is
-rounded: those need no option. Both become products of bf16, whose kernels use the target's instructions for
-them (`jit.families.matmul`, layout "pairs"). A product stays in f32 where its form has no such kernel, where
-a weight is not finite, where it would change by more than `Rounding.max_error`, and where it would be slower
-(`SLOWER_FROM`). `Rounding.weights` says what became of each weight.
+Sums stay in f32. If a program's operands are bf16 anyway, its products are exact and nothing is rounded: this
+needs no option. Both become products of bf16, whose kernels use the target's instructions for them
+(`jit.families.matmul`, layout "pairs"). A product stays in f32 if its form has no such kernel, if a weight is
+not finite, if it would change by more than `Rounding.max_error`, or if it would be slower (`SLOWER_FROM`).
+`Rounding.weights` records the outcome for each weight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import hypot
 import numpy as np
 
 from ...jit.evaluation import bf16_to_f32, f32_to_bf16
-from ...jit.families.matmul.problem import PAIRS_LAYOUT, TOGETHER
+from ...jit.families.matmul.layouts import LAYOUTS, PAIRS_LAYOUT
 from ...jit.llvm.target import find_target
 from ..ir.dims import product
 from ..ir.graph import Builder, Graph, Node, Value
@@ -27,25 +27,25 @@ from ..ops import OPS
 from ..ops import build as B
 from .rewrite import rewrite
 
-STEPS = TOGETHER[PAIRS_LAYOUT]
+STEPS = LAYOUTS[PAIRS_LAYOUT].together
 FORM = "bf16 x bf16"
-ACTIVATION_ERROR = 2.0**-9  # of a number that is rounded to bf16, at most
+ACTIVATION_ERROR = 2.0**-9  # at most, of a number that is rounded to bf16
 
 
 def round_products(graph: Graph) -> None:
-    """Make products of bf16 of those whose operands are bf16, or may be rounded to it."""
+    """Convert products to bf16 if their operands are bf16, or may be rounded to it."""
     rewrite(graph, lambda b, node: _product(b, node) if node.op in ("matmul", "conv") else None)
 
 
 def _product(b: Builder, node: Node) -> Value | None:
-    """Return a product of f32 by a constant as one of bf16, or None; notes what became of the weight."""
+    """Return a product of f32 by a constant as one of bf16, or None; notes the outcome for the weight."""
     x, weight = node.arg(0), node.arg(1)
     if {x.tensor.dtype, weight.tensor.dtype} != {"f32"} or len(node.present) != 2 or not _is_constant(weight):
         return None
     rounding, name = b.graph.rounding, str(weight.definition.attrs["name"])
     array: np.ndarray = weight.definition.attrs["array"]
     rounds = rounding.precision == "bf16"
-    narrow = _narrow(b, x)
+    narrow = None if rounding.is_portable else _narrow(b, x)
     if not rounds and narrow is None:
         return None
     pairs = f32_to_bf16(array)
@@ -67,7 +67,7 @@ def _is_constant(weight: Value) -> bool:
 
 
 def _narrow(b: Builder, x: Value) -> Value | None:
-    """Return the bf16 that `x` was widened from, moved as it was; None where it is no such number."""
+    """Return the bf16 value from which `x` was widened, moved like `x`; None if there is none."""
     views: list[Node] = []
     while x.node is not None and x.node.op in OPS and OPS[x.node.op].kind == "view" and x.node.op != "cast":
         views.append(x.node)
@@ -81,7 +81,7 @@ def _narrow(b: Builder, x: Value) -> Value | None:
 
 
 def _why_not(node: Node, weight: np.ndarray) -> str:
-    """Return why a product has no kernel for bf16, "" where it has."""
+    """Return why a product has no kernel for bf16, "" if it has."""
     x, (k, n) = node.arg(0), weight.shape
     if not np.isfinite(weight).all():
         return "a number is not finite"
@@ -102,7 +102,7 @@ def _why_not(node: Node, weight: np.ndarray) -> str:
 
 
 def error_of(weight: np.ndarray, pairs: np.ndarray) -> float:
-    """Return the norm of what rounding changed, as a share of the weight's norm."""
+    """Return the norm of the rounding error relative to the weight's norm."""
     with np.errstate(invalid="ignore", over="ignore"):
         changed, whole = (float(np.linalg.norm(x)) for x in (bf16_to_f32(pairs) - weight, weight))
     return changed / whole if whole else 0.0
@@ -116,7 +116,7 @@ def _too_wrong(rounding: Rounding, error: float) -> str:
 
 
 def _slower(node: Node, graph: Graph) -> str:
-    """Return why products of bf16 would be slower than of f32, "" where they are not."""
+    """Return why products of bf16 would be slower than of f32, "" if they are not."""
     rows = bounds(product(B.shape_of(node.result)[:-1]), graph.symbols)[1]
     if rows is not None and rows < SLOWER_FROM:
         return ""
@@ -125,12 +125,12 @@ def _slower(node: Node, graph: Graph) -> str:
     return text if name else ""
 
 
-#: Rows from which on products take longer than in f32 on targets that must widen bf16.
+#: Rows from which products are slower than in f32 on targets that must widen bf16.
 SLOWER_FROM = 2
 
 
 def _note(rounding: Rounding, name: str, weight: np.ndarray, form: str, error: float, reason: str) -> None:
-    """Note what became of a weight, if it was not noted before, say as integers."""
+    """Note the outcome for a weight, unless one was noted before, for example as integers."""
     k, n = map(int, weight.shape)
     if form:
         before = rounding.weights[name].reason if name in rounding.weights else ""

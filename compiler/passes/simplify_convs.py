@@ -1,8 +1,8 @@
-"""Convolutions that are something simpler: products of matrices, and sums of few shifted images.
+"""Convolutions with simpler forms: matrix products, and sums of few shifted images.
 
-One that only mixes the channels of each position is a matmul. A depthwise one that has no kernel of its own
-(`jit.families.conv.depthwise`: over one or two axes) is a pointwise sum over its taps, vectors along the
-channels, on the padded image: it has no sum over channels to fill a matmul with.
+One that only mixes the channels of each position is a matmul. A depthwise one without a dedicated kernel
+(`jit.families.conv.depthwise`: over one or two axes) is a pointwise sum over its taps on the padded image,
+with vectors along the channels: it has no sum over channels for a matmul.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..lower.specs import window_of
 from ..ops import build as B
 from .rewrite import rewrite
 
-MAX_TAPS = 81  # of a depthwise convolution in one body
+MAX_TAPS = 81  # at most, of a depthwise convolution in one body
 
 
 def simplify_convs(graph: Graph) -> None:
@@ -58,7 +58,7 @@ def _by_taps(b: Builder, node: Node) -> Value:
 def _under_tap(
     b: Builder, image: Value, attrs: dict, tap: tuple[int, ...], out: tuple[DimExpr, ...]
 ) -> Value:
-    """Return the elements of `image` that lie under one tap."""
+    """Return the elements of `image` under one tap."""
     for i, t in enumerate(tap):
         apart = attrs["dilation"][i]
         start = t * apart if apart > 0 else (attrs["kernel"][i] - 1 - t) * -apart

@@ -1,7 +1,7 @@
-"""Products of rows that begin as zeros: the state of a recurrent layer, or a sum over a node's children.
+"""Products of rows that are initially zeros: the state of a recurrent layer, or a sum over a node's children.
 
 A value that a loop carries often starts as zeros, and zeros times a weight of finite numbers are +0 in every
-order of the sum. The kernels of such products look at their rows first and do not read a weight for nothing.
+order of the sum. The kernels of such products check their rows first and skip reading the weight.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..ir.graph import Graph, Node, Value
 from ..lower.launches import unbound_kernels
 from .rewrite import while_loops
 
-LEAST_BYTES = 1 << 16  # of a weight: reading less takes little longer than looking at the row
+LEAST_BYTES = 1 << 16  # of a weight: reading a smaller one takes little longer than checking the row
 
 
 def skip_zeros(graph: Graph) -> None:
-    """Let such products, of a weight in panels of f32, look for rows of zeros."""
+    """Let such products, with a weight in panels of f32, check for rows of zeros."""
     starts = _starts(graph)
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
@@ -32,7 +32,7 @@ def skip_zeros(graph: Graph) -> None:
 
 
 def _starts(graph: Graph) -> dict[Value, Value]:
-    """Return what the values that loops carry are before the first turn: their parameters and results."""
+    """Return the initial values of the parameters and results of loops."""
     found: dict[Value, Value] = {}
     for _, loop in while_loops(graph.body):
         for carried in (*(region.params for region in loop.regions), loop.results):
@@ -41,14 +41,14 @@ def _starts(graph: Graph) -> dict[Value, Value]:
 
 
 def _start(starts: dict[Value, Value], value: Value) -> Value:
-    """Return what a carried value is before the first turn of the outermost loop that carries it."""
+    """Return the initial value of a carried value, before the outermost loop that carries it."""
     while value in starts:
         value = starts[value]
     return value
 
 
 def _value(node: Node, buffers: tuple[Buffer, ...], place: int) -> Value:
-    """Return what a kernel reads as its buffer `place`."""
+    """Return the value that a kernel reads as its buffer `place`."""
     return node.arg(sum(not buffer.is_output for buffer in buffers[:place]))
 
 

@@ -1,9 +1,9 @@
-"""Products of a matrix that only the call gives by a vector, as sums of products along a row.
+"""Products of a run-time matrix by a vector, as sums of products along a row.
 
-A tile of a product has rows and columns; where there is one row or one column, most of it would be empty, and
-a matrix whose steps lie side by side would be copied first. Kernels of row sums read the matrix once, as it
-lies: lanes are steps where these are neighbours in memory, else columns (`jit.families.nest`). The order of
-the sums is theirs then, on every tier.
+A tile of a product has rows and columns; with a single row or column, most of it would be empty, and a matrix
+whose steps are adjacent would be copied first. Kernels of row sums read the matrix once, in place: lanes are
+steps if these are adjacent in memory, else columns (`jit.families.nest`). The order of the sums is then that
+of these kernels, on every tier.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ..ir.graph import Builder, Graph, Node, Value
 from ..ops import build as B
 from .rewrite import rewrite
 
-LEAST_STEPS = 16  # in the lanes of a row's vector: a product's tiles sum fewer faster
-LEAST_COLUMNS = 3  # side by side in memory: of fewer, lanes are steps
+LEAST_STEPS = 16  # in the lanes of a row's vector: fewer are summed faster by a product's tiles
+LEAST_COLUMNS = 3  # adjacent in memory: with fewer, lanes are steps
 
 
 def sum_products(graph: Graph) -> None:
@@ -40,7 +40,7 @@ def _is_short(node: Node) -> bool:
 
 
 def _sums(b: Builder, node: Node) -> Value:
-    """Return the product of x [batch.., M, K] by y [K, N] or [batch.., K, N], of which M or N is 1."""
+    """Return the product of x [batch.., M, K] by y [K, N] or [batch.., K, N], where M or N is 1."""
     x, y = node.present
     shape = B.shape_of(node.result)
     rank = len(B.shape_of(y))

@@ -1,10 +1,10 @@
-"""Loops that change part of a carried tensor change it where it lies, instead of copying all of it each time.
+"""Loops that change part of a carried tensor change it in place, instead of copying all of it each time.
 
-This is so for a scatter of a carried tensor that nothing else sees, whose result is carried on in its place.
-What the loop starts with is copied once, unless the loop is all that uses it.
+This applies to a scatter of a carried tensor without other users, whose result is carried on in its place.
+The initial value is copied once, unless the loop is its only user.
 
-State that a function is to write to in place (`structure["in_place"]`) is treated so as well: the function's
-result for it goes, because the caller's memory has it.
+State that a function writes in place (`structure["in_place"]`) is treated in the same way: the function's
+result for it is removed, because the caller's memory holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .rewrite import while_loops
 def update_in_place(graph: Graph) -> None:
     """Set attribute `in_place` on such kernels: the result takes over the first argument's memory.
 
-    Raises UnsupportedOp for state that must be written to in place and cannot be.
+    Raises UnsupportedOp for state that must be written in place and cannot be.
     """
     for block, loop in while_loops(graph.body):
         _update(graph, block, loop)
@@ -28,7 +28,7 @@ def update_in_place(graph: Graph) -> None:
 
 
 def _update_state(graph: Graph, name: str) -> None:
-    """Let the buffer `name` change where it lies."""
+    """Let the buffer `name` change in place."""
     param, output = _state(graph, name)
     update = _update_of(graph.body, param, graph.body.results[output])
     if update is None:
@@ -41,7 +41,7 @@ def _update_state(graph: Graph, name: str) -> None:
 
 
 def _state(graph: Graph, name: str) -> tuple[Value, int]:
-    """Return the parameter that is a buffer, and which result has its new value."""
+    """Return the parameter of a buffer, and the result that holds its new value."""
     whole = f"state.{name}"
     if whole not in graph.state or whole not in graph.outputs:
         raise UnsupportedOp(
@@ -51,8 +51,8 @@ def _state(graph: Graph, name: str) -> tuple[Value, int]:
 
 
 def find_updates(graph: Graph) -> None:
-    """Make the results for state that is written to in place the scatters themselves: their memory is the
-    buffer's, whatever shape it is seen in. So no kernel copies a view of it."""
+    """Make the results for state that is written in place the scatters themselves: they have the buffer's
+    memory, in whatever shape. So no kernel copies a view of it."""
     for name in graph.structure.get("in_place", []):
         _, output = _state(graph, name)
         value = graph.body.results[output]
@@ -87,6 +87,6 @@ def _update_of(body: Block, param: Value, result: Value) -> Node | None:
 
 
 def _is_only_for(loop: Node, value: Value, block: Block) -> bool:
-    """Whether `value` is memory of its own, made in the loop's block for the loop alone."""
+    """Whether `value` owns its memory, and is made in the loop's block for the loop alone."""
     made = value.node is not None and value.node.op == "kernel" and value.node in block.nodes
     return made and value.users == [loop] and value not in block.results

@@ -1,7 +1,7 @@
-"""Maxima over windows of an image, as max pools are imported: gathers of it, of which maxima are taken.
+"""Maxima over windows of an image, in the form of imported max pools: maxima of gathers of it.
 
-Rounding to bytes keeps the order of values, so the bytes of maxima are maxima of bytes, of which a quarter of
-the memory is read, and the image is never held in f32.
+Rounding to bytes keeps the order of values, so the bytes of maxima are maxima of bytes: only a quarter of the
+memory is read, and the image is never held in f32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOVES = ("gather", "reshape")
 
 
 def pooled(x: Value) -> Value | None:
-    """Return the image of which `x` is the maxima over windows, where nobody else reads it; else None."""
+    """Return the image of which `x` is the maxima over windows, if it has no other readers; else None."""
     inner, sources = {x}, set()
     pending = [x]
     while pending:
@@ -33,7 +33,7 @@ def pooled(x: Value) -> Value | None:
 
 
 def _args(value: Value) -> list[Value]:
-    """Return what a value of a pool is made of, [] of its image."""
+    """Return the operands of a value of a pool, [] for its image."""
     node = value.node
     if node is None or node.op not in ("maximum", *MOVES):
         return []
@@ -43,7 +43,7 @@ def _args(value: Value) -> list[Value]:
 
 
 def pool_again(b: Builder, x: Value, image: Value, q: Value) -> Value:
-    """Return what `x` is of `image`, of `q`."""
+    """Return the computation of `x` from `image`, applied to `q`."""
     made = {image: q}
     pending = [x]
     while pending:

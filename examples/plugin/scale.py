@@ -1,5 +1,5 @@
-"""A model with operators of a library of one's own: compiled, then run with functions in Python, in C, and
-with a converter. Needs a C compiler.
+"""A model with operators of your own library: compiled, then run with functions in Python, in C, and with a
+converter. Needs a C compiler.
 
     python examples/plugin/scale.py
 """
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 @torch.library.custom_op("mylib::scale", mutates_args=())
 def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
-    """Return x * factor. The fake kernel gives the result's sizes: the shape rule."""
+    """Return x * factor. The fake kernel is the shape rule: it gives the result's sizes."""
     return x * factor
 
 
@@ -34,7 +34,7 @@ def _(x: torch.Tensor, factor: float) -> torch.Tensor:
 
 @torch.library.custom_op("mylib::positive", mutates_args=())
 def positive(x: torch.Tensor) -> torch.Tensor:
-    """Return the elements over 0. Only they tell how many there are."""
+    """Return the elements greater than 0. Their number depends on the data."""
     return x[x > 0]
 
 
@@ -44,7 +44,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 class Model(torch.nn.Module):
-    """Uses both."""
+    """A model that uses both operators."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return positive(scale(x, 2.5)) + 1

@@ -1,1 +1,1 @@
-"""Kernel families, one folder each: what a kernel computes, its definition, and how it becomes LLVM IR."""
+"""Kernel families, one folder each: the spec, its definition, and the generator of LLVM IR."""

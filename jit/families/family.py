@@ -1,4 +1,4 @@
-"""What a kernel family is: one row, which says all that the rest of the JIT asks of a family."""
+"""Kernel families: one row has everything that the rest of the JIT needs of a family."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from ...vm.program import KernelKey
 from ..dependence import Launch
 from ..evaluation import Evaluation
 from ..llvm.abi import Generator
-from ..spec import Body, Index, KernelSpec, Size
+from ..spec import BufferAccess, KernelSpec
 
 S = TypeVar("S", bound=KernelSpec)
 P = TypeVar("P")
 E = TypeVar("E")
-#: (buffer, index, sizes of the loops) of a load or store.
-BufferAccess = tuple[int, tuple[Index, ...], tuple[Size, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class Example:
 
 @dataclass(frozen=True)
 class Variant(Generic[P, E]):
-    """One of a family's ways to compute: `fits(problem)`: whether it is for a problem; `emit`: its code."""
+    """One of a family's ways to compute: `fits(problem)`: whether it applies to a problem; `emit`: its
+    code."""
 
     name: str
     fits: Callable[[P], bool]
@@ -52,7 +51,7 @@ def no_preference(spec: KernelSpec, dims: KernelKey, target: str, tiles: Mapping
 
 
 def no_extensions(spec: KernelSpec) -> tuple[str, ...]:
-    """Return nothing: no kernel of the family has code of its own for a target's extension."""
+    """Return nothing: no kernel of the family has separate code for a target's extension."""
     return ()
 
 
@@ -60,17 +59,14 @@ def no_extensions(spec: KernelSpec) -> tuple[str, ...]:
 class Family(Generic[S]):
     """A kernel family.
 
-    `spec`: the dataclass of what a kernel computes; its `family` is the name.
-    `emit`: the generator of LLVM IR.
-    `accesses(spec)`: every load and store that might leave its buffer.
-    `evaluate(run, spec)`: the definition, in numpy.
-    `check(spec)`: raises SpecError for what no generator could take.
-    `follow(launch, spec)`: which rows of a batch the results depend on.
-    `examples`: small specs, one of each kind.
-    `schedules(spec, dims, target)`: those to tune among.
-    `preferred(spec, dims, target, tiles)`: the schedule for a machine on which these register tiles of
-    products were measured fastest (`matmul.tile_choice`), None for the generator's own choice.
-    `extensions(spec)`: those of the targets for which its code is better than for their base.
+    `spec`: the dataclass that describes a kernel; its `family` is the name. `emit`: the generator of LLVM IR.
+    `accesses(spec)`: all reads and writes of buffers by its code; `emit` takes its positions from them.
+    `evaluate(run, spec)`: the definition, in numpy. `check(spec)`: raises SpecError for a spec that no
+    generator can accept. `follow(launch, spec)`: the rows of a batch on which the results depend. `examples`:
+    small specs, one of each kind. `schedules(spec, dims, target)`: those to tune among. `preferred(spec,
+    dims, target, tiles)`: the schedule for a machine on which these register tiles of products were measured
+    fastest (`matmul.tile_choice`), None for the generator's own choice. `extensions(spec)`: those of the
+    targets for which its code is better than for their base.
     """
 
     spec: type[S]
@@ -83,11 +79,3 @@ class Family(Generic[S]):
     schedules: Callable[[S, KernelKey, str], tuple[str, ...]] = one_schedule
     preferred: Callable[[S, KernelKey, str, Mapping[str, str]], str | None] = no_preference
     extensions: Callable[[S], tuple[str, ...]] = no_extensions
-
-
-def body_accesses(body: Body, loops: tuple[Size, ...]) -> Iterable[BufferAccess]:
-    """Yield the loads and stores of a body over `loops`."""
-    for instr in body:
-        if instr.op in ("load", "store"):
-            assert instr.buffer is not None
-            yield instr.buffer, instr.index, loops

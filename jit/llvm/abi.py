@@ -1,17 +1,19 @@
-"""The kernel ABI and the code object: what `jit` makes and the C runtime maps and calls.
+"""The kernel ABI and the code object: the interface between `jit` and the C runtime, which maps and calls
+kernels.
 
     void kernel(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t tile_begin, int64_t tile_end)
 
 The kernel does tiles tile_begin <= t < tile_end of `n_tiles`; any partition of the tiles, by any number of
-threads, gives the same bits. Buffers that the kernel reads with full vectors may be over-read by no byte.
+threads, gives the same bits. Full-vector reads must not read beyond a buffer by a single byte.
 `svm_rt` (one per thread): offset 0 `void *scratch` (64-byte aligned, at least `scratch` bytes), offset 8
-`int64_t error` (0, ERROR_INDEX or ERROR_ROWS, set by the kernel), offset 16 `int64_t error_value`, offset 24
-`int64_t error_bound`, offset 32 `int64_t prepared`. After an ERROR_INDEX the kernel goes on with a clamped
-index, after an ERROR_ROWS it does no tile, so that memory stays safe.
+`int64_t error` (0 or one of ERROR_, set by the kernel), offset 16 `int64_t error_value`, offset 24
+`int64_t error_bound`, offset 32 `int64_t prepared`. After an ERROR_INDEX the kernel continues with a clamped
+index, after an ERROR_ROWS it does no tile, so memory stays safe; after an ERROR_DIVISION it continues with a
+quotient of 0.
 
-`prepared` is NOTHING_PREPARED when a thread begins a launch, and between its runs of tiles as the kernel left
-it, as scratch is. Kernels that prepare a block of rows for many tiles keep in it which block scratch has, so
-that a thread prepares a block once, however many runs its tiles come in.
+`prepared` is NOTHING_PREPARED when a thread begins a launch, and is preserved, like scratch, between its runs
+of tiles. Kernels that prepare a block of rows for many tiles store the block's number in it, so a thread
+prepares a block once, however its tiles are divided into runs.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .function import Function, Int
 
 ERROR_INDEX = 1  # a gather's index was < -bound or >= bound (value, bound are in svm_rt)
 ERROR_ROWS = 2  # a convolution has `value` rows for `bound` outputs of its images
+ERROR_DIVISION = 3  # a divisor of integers is 0
 
 RT_SCRATCH, RT_ERROR, RT_ERROR_VALUE, RT_ERROR_BOUND, RT_PREPARED = 0, 8, 16, 24, 32
 NOTHING_PREPARED = -1
@@ -55,7 +58,7 @@ class CodeObject(KernelObject):
     timings: Timings | None = field(default=None, compare=False, repr=False)
 
 
-# What a family's generator gives -------------------------------------------------------------------
+# The interface of a family's generator -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Generator(Protocol):
     exact kernel, in a generic one an i64 Value loaded from `dims` already, in a bucket's an int or a
     `Bounded` Value; `resolve` reads a Size with it. In an exact kernel `Generated`'s sizes may be ints or
     the spec's Dims. Constant data: `f.declarations["name"] = "@name = private unnamed_addr constant ..."`, in
-    a section of its own unless it is a vector. `schedule`: the generator's own name of a variant, None for
-    its choice. Raises ValueError for a schedule that it does not know.
+    a separate section unless it is a vector. `schedule`: the generator's name of a variant, None for its
+    choice. Raises ValueError for a schedule that it does not know.
     """
 
     def __call__(self, f: Function, spec: Any, sizes: Sequence[Int], schedule: str | None) -> Generated:

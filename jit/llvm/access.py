@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .abi import ERROR_INDEX, RT_ERROR, RT_ERROR_BOUND, RT_ERROR_VALUE
+from . import masked
+from .abi import ERROR_DIVISION, ERROR_INDEX, RT_ERROR, RT_ERROR_BOUND, RT_ERROR_VALUE
 from .constants import LANES, splat_int, tail_mask
 from .conversion import from_memory, to_memory
 from .dtypes import DTYPES, vector
 from .function import Function, Int, Value
 from .vector import Vec, select
+
+Typed = tuple[Value, str]  # a vector and its dtype
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Accessor:
     def add_gather(
         self,
         access: Access,
-        index: tuple[Value, str],
+        index: Typed,
         uniform: bool,
         scale: int,
         offset: Int,
@@ -95,14 +98,13 @@ class Accessor:
             access.lanes_allowed.append(good)
 
     # accesses
-    def _lanes(self, access: Access) -> Value | None:
-        """Return the mask of the lanes to touch, None for all."""
-        f = self.f
-        masks = [Vec(f, f.splat(good, LANES)) for good in access.allowed] + access.lanes_allowed
+    def _lanes(self, access: Access) -> Value:
+        """Return the mask of the lanes that a gather or scatter touches where all of `allowed` hold."""
+        masks = list(access.lanes_allowed)
         if self.mask is not None:
-            masks.append(Vec(f, self.mask))
+            masks.append(Vec(self.f, self.mask))
         if not masks:
-            return None
+            return Value(vector("i1", LANES), "splat (i1 true)")
         result = masks[0]
         for mask in masks[1:]:
             result = result & mask
@@ -122,21 +124,27 @@ class Accessor:
 
     def load(self, access: Access) -> Vec:
         """Emit the load; return registers. Lanes not allowed or masked are 0."""
-        f, kind = self.f, vector(self.element, LANES)
-        scattered = access.lane_offsets is not None or access.stride not in (0, 1, -1)
-        if not scattered and access.stride == 0:
-            raw = f.splat(self._load_scalar(access), LANES)
-        elif scattered:
-            lanes = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
-            raw = self._intrinsic("gather", kind, self._pointers(access), lanes)
+        f = self.f
+        if access.lane_offsets is not None or access.stride not in (0, 1, -1):
+            raw = self._gather(access)
+        elif access.stride == 0:
+            start = f.at(self.base, self.element, access.offset)
+            start = masked.readable(f, start, access.allowed)
+            raw = f.splat(f.load(self.element, start, self.align), LANES)
         else:
-            start, mask = self._row(access, self._lanes(access))
-            if mask is None:
-                raw = f.load(kind, start, self.align)
-            else:
-                raw = self._intrinsic("load", kind, start, mask)
+            start, mask = self._row(access)
+            raw = masked.load(f, self.element, start, self.align, mask, *access.allowed)
             raw = self._along(access, raw)
         return self.registers(raw)
+
+    def _gather(self, access: Access) -> Value:
+        f, lanes = self.f, Vec(self.f, self._lanes(access))
+        for good in access.allowed:
+            lanes = lanes & Vec(f, f.splat(good, LANES))
+        kind = vector(self.element, LANES)
+        name = f"llvm.masked.gather.{masked.mangled(self.element)}.v{LANES}p0"
+        align, zero = Value("i32", str(self.align)), Value(kind, "zeroinitializer")
+        return f.call(kind, name, self._pointers(access), align, lanes.value, zero)
 
     def registers(self, raw: Value) -> Vec:
         """Return registers for elements as they are in memory."""
@@ -145,9 +153,10 @@ class Accessor:
             loaded = loaded.convert("bitcast", "half")
         return from_memory(loaded, self.dtype)
 
-    def _row(self, access: Access, mask: Value | None) -> tuple[Value, Value | None]:
+    def _row(self, access: Access) -> tuple[Value, Value | None]:
         """Return the address of the first of LANES elements side by side, and their mask; a stride of -1 ends
         at lane 0."""
+        mask = self.mask
         first = access.offset if access.stride == 1 else self.f.sub(access.offset, LANES - 1)
         return self.f.at(self.base, self.element, first), mask and self._along(access, mask)
 
@@ -159,94 +168,82 @@ class Accessor:
         text = f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{LANES} x i32> <{order}>"
         return self.f.op(vector.type, text)
 
-    def _load_scalar(self, access: Access) -> Value:
-        f = self.f
-        start = f.at(self.base, self.element, access.offset)
-        for good in access.allowed:  # else read from svm_rt, which is there
-            start = f.select(good, start, f.params[2])
-        return f.load(self.element, start, self.align)
-
-    def _intrinsic(self, name: str, kind: str, place: Value, mask: Value) -> Value:
-        mangled = (
-            f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{'v16p0' if name == 'gather' else 'p0'}"
-        )
-        zero = Value(kind, "zeroinitializer")
-        return self.f.call(kind, mangled, place, Value("i32", str(self.align)), mask, zero)
-
     def store(self, access: Access, value: Vec, bypasses: bool = False) -> None:
         """Emit the store of registers. Without a stride: lane 0 only. `bypasses`: see `Position`."""
         f = self.f
         raw = to_memory(value, self.dtype)
         if raw.element == "half":
             raw = raw.convert("bitcast", "i16")
+        with masked.where(f, access.allowed):
+            self._store(access, raw.value, bypasses)
+
+    def _store(self, access: Access, raw: Value, bypasses: bool) -> None:
+        f, align = self.f, Value("i32", str(self.align))
         if access.lane_offsets is not None or access.stride not in (0, 1, -1):
-            mask = self._lanes(access) or Value(vector("i1", LANES), "splat (i1 true)")
-            self._masked_store("scatter", f"v{LANES}p0", raw.value, self._pointers(access), mask)
-        elif access.stride == 0:
-            self._store_scalar(access, raw)
+            name = f"llvm.masked.scatter.{masked.mangled(self.element)}.v{LANES}p0"
+            f.call("void", name, raw, self._pointers(access), align, self._lanes(access))
+        elif access.stride == 0 or self.mask == tail_mask(f, 1):
+            # LLVM 22 stores a truncated vector's one constant lane at the width before truncation.
+            first = f.op(self.element, f"extractelement {raw.type} {raw.name}, i64 0")
+            f.store(first, f.at(self.base, self.element, access.offset), self.align)
         else:
-            lanes = self._lanes(access)
-            if lanes is not None and lanes == tail_mask(f, 1):
-                # LLVM 22 stores a truncated vector's one constant lane at the width before truncation.
-                first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
-                f.store(first, f.at(self.base, self.element, access.offset), self.align)
-                return
-            start, row_mask = self._row(access, lanes)
-            if row_mask is None and bypasses:
-                f.stream(self._along(access, raw.value), start)
-            elif row_mask is None:
-                f.store(self._along(access, raw.value), start, self.align)
+            start, mask = self._row(access)
+            value = self._along(access, raw)
+            if mask is None and bypasses:
+                f.stream(value, start)
             else:
-                self._masked_store("store", "p0", self._along(access, raw.value), start, row_mask)
-
-    def _masked_store(self, name: str, pointer: str, value: Value, place: Value, mask: Value) -> None:
-        mangled = f"llvm.masked.{name}.v{LANES}{_mangled(self.element)}.{pointer}"
-        self.f.call("void", mangled, value, place, Value("i32", str(self.align)), mask)
-
-    def _store_scalar(self, access: Access, raw: Vec) -> None:
-        f = self.f
-        first = f.op(raw.element, f"extractelement {raw.value.type} {raw.value.name}, i64 0")
-        start = f.at(self.base, self.element, access.offset)
-        good = None
-        for allowed in access.allowed:
-            good = allowed if good is None else f.op("i1", f"and i1 {good.name}, {allowed.name}")
-        if good is None:
-            f.store(first, start, self.align)
-            return
-        with f.when(good):
-            f.store(first, start, self.align)
+                masked.store(f, value, start, self.align, mask)
 
 
-def checked(f: Function, index: Value, dtype: str, uniform: bool, size: Int, mask: Value | None) -> Value:
-    """Return a vector of indices as i64, those that are not below `size` reported and 0; `uniform`: all lanes
-    are equal."""
-    wide = _as_i64(Vec(f, index), dtype)
+def checked(f: Function, index: Typed, given: Typed, uniform: bool, size: Int, mask: Value | None) -> Value:
+    """Return a vector of indices as i64, those that are not below `size` reported as they were given, and 0;
+    `uniform`: all lanes are equal."""
+    wide, said = (_as_i64(Vec(f, value), dtype) for value, dtype in (index, given))
     if not uniform:
-        return _lanes_in_range(f, wide, size, mask)[0].value
-    first = f.op("i64", f"extractelement {wide.value.type} {wide.value.name}, i64 0")
-    return splat_int(f, _in_range(f, first, size)[0])
+        return _lanes_in_range(f, wide, size, mask, said)[0].value
+    first, named = (f.op("i64", f"extractelement {v.value.type} {v.value.name}, i64 0") for v in (wide, said))
+    return splat_int(f, _in_range(f, first, size, named)[0])
 
 
-def _in_range(f: Function, place: Value, size: Int) -> tuple[Value, Value]:
-    """Report a place that is not below `size`; return it, 0 instead, and whether it is below."""
+def _in_range(f: Function, place: Value, size: Int, given: Value | None = None) -> tuple[Value, Value]:
+    """Report a place that is not below `size`, as it was given; return it, 0 instead, and whether it is
+    below."""
     good = f.op("i1", f"icmp ult i64 {place.name}, {f.i64(size).name}")
     bad = f.op("i1", f"xor i1 {good.name}, true")
     with f.when(bad):
-        report_index(f, place, size)
+        report_index(f, given or place, size)
     return f.select(good, place, 0), good
 
 
-def _lanes_in_range(f: Function, place: Vec, size: Int, mask: Value | None) -> tuple[Vec, Vec]:
+def _lanes_in_range(
+    f: Function, place: Vec, size: Int, mask: Value | None, given: Vec | None = None
+) -> tuple[Vec, Vec]:
     """The same for the lanes of `mask`."""
     good = place.compare("ult", Vec(f, splat_int(f, size)))
-    bad = ~good if mask is None else ~good & Vec(f, mask)
-    bits = f.op(f"i{LANES}", f"bitcast {bad.value.type} {bad.value.name} to i{LANES}")
-    any_bad = f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
+    bits, any_bad = _set_lanes(f, ~good, mask)
     with f.when(any_bad):
         lane = f.call(f"i{LANES}", f"llvm.cttz.i{LANES}", bits, Value("i1", "true"))
-        text = f"extractelement {place.value.type} {place.value.name}, i{LANES} {lane.name}"
+        said = (given or place).value
+        text = f"extractelement {said.type} {said.name}, i{LANES} {lane.name}"
         report_index(f, f.op("i64", text), size)
     return select(good, place, 0), good
+
+
+def _set_lanes(f: Function, found: Vec, mask: Value | None) -> tuple[Value, Value]:
+    """Return the lanes of `mask` where `found` holds, as bits, and whether there is one."""
+    found = found if mask is None else found & Vec(f, mask)
+    bits = f.op(f"i{LANES}", f"bitcast {found.value.type} {found.value.name} to i{LANES}")
+    return bits, f.op("i1", f"icmp ne i{LANES} {bits.name}, 0")
+
+
+def check_divisor(f: Function, divisor: Value, mask: Value | None, size: Int | None) -> None:
+    """Report a division by zero where a lane of `mask` is 0, unless `size` is."""
+    _, found = _set_lanes(f, Vec(f, divisor).eq(0), mask)
+    if size is not None:
+        is_any = f.op("i1", f"icmp ne i64 {f.i64(size).name}, 0")
+        found = f.op("i1", f"and i1 {found.name}, {is_any.name}")
+    with f.when(found):
+        report(f, ERROR_DIVISION, f.i64(0), 0)
 
 
 def report_index(f: Function, value: Value, bound: Int) -> None:
@@ -259,10 +256,6 @@ def report(f: Function, error: int, value: Value, bound: Int) -> None:
     rt = f.params[2]
     for place, what in ((RT_ERROR, error), (RT_ERROR_VALUE, value), (RT_ERROR_BOUND, bound)):
         f.store(f.i64(what), f.at(rt, "i8", place), align=8)
-
-
-def _mangled(element: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(element, element)
 
 
 def _as_i64(x: Vec, dtype: str) -> Vec:

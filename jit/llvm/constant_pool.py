@@ -1,10 +1,10 @@
-"""Numbers that an exact kernel's sizes give, or a generic product's columns and steps: the code refers to
-them, a table behind it holds them.
+"""Numbers that depend on an exact kernel's sizes, or on a generic product's columns and steps: the code
+refers to them, and a table after it holds them.
 
 Kernels for two shapes mostly differ in such numbers alone. Their code is then compiled once and copied for
 each shape with that shape's table (stencils with holes, as in Xu and Kjolstad, "Copy-and-Patch Compilation",
 OOPSLA 2021, but of whole kernels). Generic code of x86-64 has them in its instructions, where linking writes
-them: from a table, products of 4 and 8 rows took 3 % longer.
+them: from a table, products of 4 and 8 rows were 3 % slower.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_ORIGIN = 120  # characters; a number of a longer one is written out
 class FromSize(int):
     """An integer made of the sizes of a kernel. `origin`: the expression, e.g. "n0*384".
 
-    It is an int: what asks for its value decides on the code's structure.
+    It is an int: code that uses its value depends on it structurally.
     """
 
     origin: str
@@ -69,8 +69,8 @@ for _name, _symbol in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mo
 
 
 class Pool(dict[tuple[str, int], Value]):
-    """What stands for each number of a function's table. `is_patched`: numbers are written into the
-    instructions when the code is linked, where they fit; else they are loaded."""
+    """The representation of each number of a function's table. `is_patched`: numbers are written into the
+    instructions at link time, if they fit; else they are loaded."""
 
     def __init__(self, is_patched: bool = False) -> None:
         super().__init__()

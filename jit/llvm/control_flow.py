@@ -52,12 +52,12 @@ class ControlFlow(Integers):
         """for (i = begin; i < end; i += step), carrying values; `nonempty`: begin < end is known.
 
         In the body `loop.index` is i and `loop.carried` the carried values; finish with `loop.next(...)` if
-        any are carried. After the `with`, `loop.results` holds their final values (the initial ones for no
-        trip). A loop known to have one trip is its body alone. One known not to be empty (int bounds say so
-        too) has its test at the end only: fewer blocks, which is what the back end's time goes by.
-        `loop.index` is the counter behind llvm.expect, which costs nothing and keeps LLVM's loop strength
-        reduction from seeing the addresses: on addresses of the form base + index it gains no speed and takes
-        a third of the back end's time (layer norm: 5.9 -> 4.1 ms).
+        any are carried. After the `with`, `loop.results` holds their final values (the initial ones for zero
+        iterations). A loop known to have one iteration is just its body. One known not to be empty (also by
+        int bounds) has its test only at the end: fewer blocks, which determine the back end's time.
+        `loop.index` is the counter passed through llvm.expect, which costs nothing and keeps LLVM's loop
+        strength reduction from seeing the addresses: on addresses of the form base + index it brings no
+        speed-up and takes a third of the back end's time (layer norm: 5.9 -> 4.1 ms).
         """
         if _has_one_trip(begin, end, step):
             once = Loop(list(carried), self.i64(begin))
@@ -100,7 +100,7 @@ class ControlFlow(Integers):
         entry: tuple[str, list[Value]],
         latch: tuple[str, list[Value]],
     ) -> None:
-        """Insert a loop's phis at `place`; `entry` and `latch` are blocks and what comes from there."""
+        """Insert a loop's phis at `place`; `entry` and `latch` are blocks with their incoming values."""
         self.lines[place:place] = [
             f"  {phi.name} = phi {phi.type} [ {first.name}, %{entry[0]} ], [ {later.name}, %{latch[0]} ]"
             for phi, first, later in zip(phis, entry[1], latch[1], strict=True)

@@ -1,9 +1,9 @@
 """Conversions among dtypes, in registers and between registers and memory: PyTorch's rules on an x86 CPU.
 
-Float to integer truncates; a value out of range gives what the machine's conversion gives (the smallest i32 /
-i64, of which narrower types keep the low bits), NaN as well: PyTorch leaves these open. u8 goes through i64
-for f64 and i32 otherwise, so that -1.0 is 255. Integer to integer keeps the low bits. To bool: x != 0, so NaN
-is true. f16 and bf16 are reached through f32, from f64 and i64 too.
+Float to integer truncates; a value out of range, or NaN, gives the result of an x86 CPU's conversion (the
+smallest i32 / i64, of which narrower types keep the low bits): PyTorch leaves these undefined. u8 goes
+through i64 for f64 and i32 otherwise, so that -1.0 is 255. Integer to integer keeps the low bits. To bool: x
+!= 0, so NaN is true. f16 and bf16 are reached through f32, from f64 and i64 too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .vector import Vec, select
 
 
 def round_to(x: Vec, dtype: str) -> Vec:
-    """Round float registers to what f16 or bf16 can represent; other dtypes as they are."""
+    """Round float registers to what f16 or bf16 can represent; other dtypes are unchanged."""
     if dtype == "f16":
         return x.convert("fptrunc", "half").convert("fpext", "float")
     if dtype == "bf16":
@@ -74,8 +74,8 @@ def cast(x: Vec, source: str, target: str) -> Vec:
 
 
 def saturated(x: Vec) -> Vec:
-    """Convert f32 to u8 as `cast` does after it is limited to 0 .. 255: a NaN is 0. Each limit is one
-    instruction of x86, which gives its second operand where the first is NaN."""
+    """Convert f32 clamped to 0 .. 255 to u8 like `cast`: a NaN is 0. Each clamp is one x86 instruction, which
+    returns its second operand if the first is NaN."""
     above = select(x.gt(0.0), x, 0.0)
     return cast(select(above.lt(255.0), above, 255.0), "f32", "u8")
 
@@ -91,4 +91,8 @@ def _resize(x: Vec, element: str, widen: str, narrow: str) -> Vec:
 
 def _float_to_int(x: Vec, source: str, target: str) -> Vec:
     through = "i64" if target == "i64" or (source, target) == ("f64", "u8") else "i32"
-    return _resize(x.convert("fptosi", through), DTYPES[target].register, "sext", "trunc")
+    found = x.convert("fptosi", through)
+    if x.f.saturates:  # then values out of range give the nearest integer
+        end = 2.0 ** (_WIDTH[through] - 1)
+        found = select(x.ge(-end) & x.lt(end), found, -int(end))
+    return _resize(found, DTYPES[target].register, "sext", "trunc")

@@ -1,7 +1,7 @@
 """LLVM IR as text, written instruction by instruction in SSA form.
 
-`Function` appends instructions and hands out `Value`s. What it can write stands in the classes that it
-extends, each with those before it: `Instructions`, `Integers` (arithmetic that folds Python ints, so that one
+`Function` appends instructions and returns `Value`s. Its instructions are defined in its base classes, each
+of which extends the previous one: `Instructions`, `Integers` (arithmetic that folds Python ints, so that one
 generator serves every tier), and `ControlFlow`. No LLVM mid-level pass runs afterwards: what is written here
 is what the back end sees.
 """
@@ -26,13 +26,14 @@ _WRITTEN: dict[tuple[Hashable, ...], Function] = {}
 
 class Machine(NamedTuple):
     """What generators know of a target: the bytes of all its vector registers together, its extension,
-    the features that multiply bytes and bf16, and `quad_cost` (see `Target`)."""
+    the features that multiply bytes and bf16, `quad_cost` and `saturates` (see `Target`)."""
 
     register_bytes: int
     extension: str
     dot: str
     pairs: str
     quad_cost: int
+    saturates: bool
 
 
 class Function(ControlFlow):
@@ -40,8 +41,8 @@ class Function(ControlFlow):
 
     `parts`: functions that it calls, by name. A part's code depends on its text alone, so it is compiled once
     and linked into every kernel that has the same part. `register_bytes`: of all the target's vector
-    registers together. `extension`, `dot`, `pairs`, `quad_cost`: of the target (see `Target`). `variants`:
-    the names of a family's ways to compute that the kernel has code of (see `takes`).
+    registers together. `extension`, `dot`, `pairs`, `quad_cost`, `saturates`: of the target (see `Target`).
+    `variants`: the names of a family's ways to compute that the kernel has code of (see `takes`).
     """
 
     def __init__(
@@ -53,15 +54,16 @@ class Function(ControlFlow):
         dot: str = "",
         pairs: str = "",
         quad_cost: int = 0,
+        saturates: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
-        self.machine = Machine(register_bytes, extension, dot, pairs, quad_cost)
+        self.machine = Machine(register_bytes, extension, dot, pairs, quad_cost, saturates)
         self.params = [Value(t, f"%{n}") for t, n in params]
         self.parts: dict[str, Function] = {}
         self.result: Value | None = None
         self.variants: dict[str, None] = {}  # a part's are its kernel's
-        self.digest = b""  # of the finished function, once it was asked for
+        self.digest = b""  # of the finished function, once requested
 
     @property
     def register_bytes(self) -> int:
@@ -88,6 +90,11 @@ class Function(ControlFlow):
         """For how many products of i16 one of bytes takes the time, 0: unknown (see `Target`)."""
         return self.machine.quad_cost
 
+    @property
+    def saturates(self) -> bool:
+        """Whether floats out of range become the nearest integers (see `Target`)."""
+        return self.machine.saturates
+
     def takes(self, variant: str) -> None:
         """Note that the kernel has code of `variant`, which `inspect` and `explain` show and tests assert."""
         self.variants[variant] = None
@@ -102,7 +109,7 @@ class Function(ControlFlow):
         return part
 
     def parameter(self, like: Value) -> Value:
-        """Add a parameter and return it; what is known of `like` is known of it."""
+        """Add a parameter and return it, with the known facts of `like`."""
         self.params.append(replace(like, name=f"%p{len(self.params)}"))
         return self.params[-1]
 
@@ -156,7 +163,7 @@ class Function(ControlFlow):
         return {**found, self.name: self}
 
     def definition(self) -> list[str]:
-        """Return the lines of the definition, in a section of its own: functions are linked one by one."""
+        """Return the lines of the definition, in a separate section: functions are linked one by one."""
         head = f'define {self._signature()} #0 section ".text.{self.name}" {{'
         result = f"{self.result.type} {self.result.name}" if self.result else "void"
         loads = self.pool.loads() if self.pool else ()
@@ -166,7 +173,7 @@ class Function(ControlFlow):
 def module_text(functions: Sequence[Function]) -> str:
     """Return the text of a module of these functions; their parts that are not among them are declared.
 
-    Constants of a vector's size may lie anywhere; the linker takes larger ones by their sections.
+    Constants of a vector's size may be anywhere; the linker takes larger ones by their sections.
     """
     names = {f.name for f in functions}
     declared = {text for f in functions for text in f.declarations.values()}

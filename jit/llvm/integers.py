@@ -18,8 +18,8 @@ from .values import Bounded, Int, Value, fold_most, have_facts, least, most, mul
 class Integers(Instructions):
     """Instructions on sizes and addresses.
 
-    `pool`: what is loaded from a table instead of being held (see `constant_pool`), in the table's order;
-    None: there is no table.
+    `pool`: the numbers that are loaded from a table (see `constant_pool`), in the table's order; None: no
+    table.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Integers(Instructions):
         return Value("i64", str(x)) if isinstance(x, int) else x
 
     def _pooled(self, x: FromSize, pool: Pool) -> Value:
-        """Return the value that stands for `x`, a number of the table."""
+        """Return the value that represents `x`, a number of the table."""
         if not pool:
             self.declarations["!1"] = "!1 = !{}"
         name = f"%n{len(pool)}"
@@ -142,7 +142,7 @@ class Integers(Instructions):
         return self.op("i1", f"icmp slt i64 {self.i64(a).name}, {self.i64(b).name}")
 
     def is_less(self, a: Int, b: int) -> Value | bool:
-        """a < b for a >= 0, as i1 only where what is known of `a` does not decide."""
+        """a < b for a >= 0, as i1 only if the facts about `a` do not decide it."""
         top = most(a)
         if top is not None and top < b:
             return True

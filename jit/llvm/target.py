@@ -9,6 +9,7 @@ Python.
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,12 +33,12 @@ AMX_FEATURES = f"{BF16_FEATURES},+amx-tile,+amx-bf16,+amx-int8"
 class Target:
     """One instruction set: its LLVM triple, CPU name and features, and what a host must have to run its code.
 
-    `features` holds tuning and what the CPU name does not imply. `vector_bytes`: the widest register.
-    `extension`: what it adds to its `base`, whose code is as good for kernels that make no use of that: "amx"
-    (tiles), "dot" (products of bytes), "pairs" (of bf16). `dot`: the feature that multiplies bytes, a key of
-    `byte_dots.DOTS`; `pairs`: the one that multiplies bf16, a key of `pair_dots.DOTS`. `quad_cost`: for how
-    many products of two i16 a product of four bytes takes the time, at least; 0: it was not measured, or
-    tiles multiply bytes.
+    `features` holds tuning and features that the CPU name does not imply. `vector_bytes`: the widest
+    register. `extension`: its addition to its `base`, whose code is equally good for kernels that do not use
+    it: "amx" (tiles), "dot" (products of bytes), "pairs" (of bf16). `dot`: the feature that multiplies bytes,
+    a key of `byte_dots.DOTS`; `pairs`: the one that multiplies bf16, a key of `pair_dots.DOTS`. `quad_cost`:
+    the least cost of a product of four bytes in products of two i16; 0: not measured, or tiles multiply
+    bytes. `saturates`: a float out of range is converted to the nearest integer, not to the smallest one.
     """
 
     name: str
@@ -52,6 +53,11 @@ class Target:
     dot: str = ""
     pairs: str = ""
     quad_cost: int = 0
+
+    @property
+    def saturates(self) -> bool:
+        """See above."""
+        return self.triple == ARM_LINUX
 
     @property
     def attributes(self) -> str:
@@ -69,7 +75,7 @@ class Target:
 
 
 # Best first. "-prefer-256-bit": LLVM's x86-64-v4 avoids 512-bit registers unless told so. "+fast-dpwssd":
-# else it takes products of i16 and their sums apart.
+# otherwise it splits products of i16 and their sums.
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -164,8 +170,14 @@ def find_target(name: str) -> Target:
 
 @cache
 def runs_here(name: str) -> bool:
-    """Return True where this machine runs the target's code. Raises ValueError for an unknown name."""
+    """Return True where this machine runs the target's code. Raises ValueError for an unknown name.
+
+    The variable SVM_CPU, for tests of older CPUs, names the best target that this one is taken to run.
+    """
     target, has = find_target(name), llvm.get_host_cpu_features()
+    order, best = list(TARGETS.values()), os.environ.get("SVM_CPU")
+    if best and order.index(target) < order.index(find_target(best)):
+        return False
     same_arch = target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
     return (
         same_arch
@@ -202,7 +214,7 @@ def target_machine(name: str) -> llvm.TargetMachine:
     """Return LLVM's code emitter for a target (one for the whole process: llvmlite serialises its use).
 
     Position-independent code, small code model: kernels reach their constants relative to the program
-    counter. Levels 1 to 3 of the back end take the same time and give the same code.
+    counter. Levels 1 to 3 of the back end take the same time and produce the same code.
     """
     target = find_target(name)
     if target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:

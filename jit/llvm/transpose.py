@@ -53,7 +53,7 @@ def _shuffle(f: Function, a: Value, b: Value, picks: Sequence[int | None]) -> Va
 
 
 def interleave(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """Return, one after the other, lane 0 of each of some vectors, lane 1 of each, and so on."""
+    """Return the interleaving of vectors: lane 0 of each, lane 1 of each, and so on."""
     count = len(rows)
     places = [divmod(element, count)[::-1] for element in range(count * LANES)]
     return [_gathered(f, rows, places[i : i + LANES]) for i in range(0, len(places), LANES)]
@@ -67,7 +67,7 @@ def deinterleave(f: Function, rows: Sequence[Value]) -> list[Value]:
 
 
 def _gathered(f: Function, rows: Sequence[Value], picks: Sequence[tuple[int, int]]) -> Value:
-    """Return the vector of lanes that lie at `picks`: (vector, lane)."""
+    """Return the vector of the lanes at `picks`: (vector, lane)."""
     value = rows[0]
     for number, row in enumerate(rows[1:], 1):
         before = [lane if number == 1 else place for place, (_, lane) in enumerate(picks)]

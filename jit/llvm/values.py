@@ -1,4 +1,4 @@
-"""Values of LLVM IR, and what is known of sizes when code is written.
+"""Values of LLVM IR, and facts about sizes that are known at code generation.
 
 A size is an `int` (exact) or an i64 `Value` (generic); of a `Bounded` one some facts are known.
 """
@@ -47,7 +47,7 @@ def multiple_of(x: Int) -> int:
 
 
 def with_facts(value: Int, low: int, high: int | None, multiple: int) -> Int:
-    """Return a run-time i64 with what is known of it: an int where bounds leave one value."""
+    """Return a run-time i64 with known facts: an int if bounds leave one value."""
     if isinstance(value, int) or low == high:
         return low if low == high else value
     return Bounded(value.type, value.name, low, high, multiple)

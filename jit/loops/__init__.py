@@ -1,1 +1,1 @@
-"""What kernel families share: loops, tiles of the work, and scalar bodies as vector code."""
+"""Common parts of kernel families: loops, tiles of the work, and scalar bodies as vector code."""

@@ -1,8 +1,8 @@
 """Scalar bodies as vector code: the part that all kernel families share.
 
-A family makes loops; in the innermost one it asks `BodyEmitter.emit` for the instructions of the body, for
+A family makes loops; in the innermost one it calls `BodyEmitter.emit` for the instructions of the body, for
 LANES consecutive values of one loop, the *vector loop*. Every instruction's value is an LLVM vector of LANES
-elements of its dtype's register type (`jit.llvm.dtypes`), also where all lanes are equal.
+elements of its dtype's register type (`jit.llvm.dtypes`), even if all lanes are equal.
 
     bodies = BodyEmitter(f, spec.body, spec.buffers, sizes, vector_loop=1)      # once, in the entry block
     row = bodies.emit(bodies.hoistable(1), Position((i, 0)))                    # what loop 1 does not change
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..llvm.abi import resolve
-from ..llvm.access import Access, Accessor, checked
+from ..llvm.access import Access, Accessor, check_divisor, checked
 from ..llvm.constants import LANES, splat, splat_int, tail_mask
 from ..llvm.conversion import cast, saturated
 from ..llvm.function import Function, Int, Value
@@ -57,8 +57,8 @@ def sources_of(instr: Instr) -> tuple[int, ...]:
 
 
 def is_along(instr: Instr, loop: int) -> bool:
-    """Return whether a load or store takes the elements of its last axis one by one along `loop`, at an
-    address that the loops alone give: no index of it is gathered."""
+    """Return whether a load or store has unit stride along `loop` on its last axis, without gathered
+    indices."""
     return instr.index[-1:] == (Index(loop=loop),) and all(place.value is None for place in instr.index)
 
 
@@ -84,9 +84,9 @@ def find_depends(
 class BodyEmitter:
     """Emits one body. Construct it in the entry block: it loads the buffers' addresses, unless given.
 
-    `vector_loop`: the loop along which lanes lie; None: no loop varies along the lanes (loads broadcast, a
-    store writes lane 0). `row_loop`: what reductions run over, the vector loop if not given. `ids`: all
-    instruction ids, in order. `depends[i]`: the loops on which instruction i depends.
+    `vector_loop`: the loop along the lanes; None: no loop varies along the lanes (loads broadcast, a store
+    writes lane 0). `row_loop`: the loop of reductions, by default the vector loop. `ids`: all instruction
+    ids, in order. `depends[i]`: the loops on which instruction i depends.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class BodyEmitter:
         return sources_of(instr)
 
     def needed(self, roots: Iterable[int], given: Iterable[int] = ()) -> tuple[int, ...]:
-        """Return `roots` and what they need (arguments, gather indices), ascending, stopping at `given`."""
+        """Return `roots` and their operands (arguments, gather indices), ascending, stopping at `given`."""
         known, found, pending = set(given), set(), list(roots)
         while pending:
             i = pending.pop()
@@ -128,9 +128,8 @@ class BodyEmitter:
     def hoistable(self, loop: int, ids: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return those of `ids` (default: all) that can be emitted once before `loop` starts.
 
-        These are the instructions that do not depend on `loop`, without stores, `acc`, reductions and what
-        needs the latter two. Loads are included, so it must hold that the kernel does not write what they
-        read.
+        These are the instructions that do not depend on `loop`, without stores, `acc`, reductions and users
+        of the latter two. Loads are included, so the kernel must not write the memory that they read.
         """
         fixed: set[int] = set()
         for i, instr in enumerate(self.body):
@@ -151,10 +150,10 @@ class BodyEmitter:
 
         `given`: values known already: hoisted ones, and the family's results of reduce instructions (vectors
         of LANES equal elements). `acc`: the value of every `acc` instruction (a vector). A gather out of
-        range sets rt->error, error_value and error_bound (the parameter `rt` of the kernel) and goes on in
-        safe memory: it reads some element of the axis or, where the axis may be empty, 0; a store out of
-        range may not happen. Raises ValueError for an unknown op, an operand dtype that the op does not take,
-        or a missing `given`.
+        range sets rt->error, error_value and error_bound (the parameter `rt` of the kernel) and continues in
+        safe memory: it reads some element of the axis or, if the axis may be empty, 0; a store out of range
+        must not happen. Raises ValueError for an unknown op, an operand dtype that the op does not accept, or
+        a missing `given`. A divisor of 0 sets rt->error.
         """
         values = dict(given or {})
         for i in sorted(ids):
@@ -186,7 +185,11 @@ class BodyEmitter:
             assert instr.size is not None
             return splat_int(f, resolve(instr.size, self.sizes))
         if instr.op == "checked":
-            return self._checked(instr, at, args[0])
+            return self._checked(instr, at, args)
+        if instr.op == "divisor":
+            size = None if instr.size is None else resolve(instr.size, self.sizes)
+            check_divisor(f, args[0], at.mask, size)
+            return args[0]
         if instr.op == "acc" and acc is not None:
             return acc
         if instr.op == "cast":
@@ -203,11 +206,11 @@ class BodyEmitter:
             f"body: instruction {i}: {instr.op!r} {'must be given' if given else 'is no operation'}"
         )
 
-    def _checked(self, instr: Instr, at: Position, index: Value) -> Value:
-        (source,) = instr.args
+    def _checked(self, instr: Instr, at: Position, args: Sequence[Value]) -> Value:
         assert instr.size is not None
         size = resolve(instr.size, self.sizes)
-        return checked(self.f, index, self.body[source].dtype, self._is_uniform(source), size, at.mask)
+        index, given = ((arg, self.body[a].dtype) for arg, a in zip(args, instr.args, strict=True))
+        return checked(self.f, index, given, all(map(self._is_uniform, instr.args)), size, at.mask)
 
     def _is_uniform(self, i: int) -> bool:
         """Return whether the value of instruction i is the same in all lanes."""
@@ -268,7 +271,7 @@ class BodyEmitter:
         return accessor.load(access).value
 
     def offset(self, i: int, at: Position) -> Int:
-        """Return which element load or store i, none of whose indices is gathered, has in lane 0."""
+        """Return the element of load or store i in lane 0; none of its indices is gathered."""
         return self._access(self.body[i], at, {})[1].offset
 
     def registers(self, i: int, raw: Value) -> Value:

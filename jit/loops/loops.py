@@ -49,8 +49,8 @@ def moved_last(spec: Nest, loop: int) -> Nest:
 
 
 def simplify(f: Function, spec: Nest, sizes: Sequence[Int], row: bool, columns: bool = False) -> Loops:
-    """Return the loops of `spec`; `row`: the last one is the row loop and stays as it is; `columns`: the one
-    before it is there at any size.
+    """Return the loops of `spec`; `row`: the last one is the row loop and is unchanged; `columns`: the one
+    before it is kept at any size.
 
     A nest without loops gets one of size 1. Emits the products of run-time sizes into `f`.
     """

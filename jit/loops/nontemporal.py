@@ -1,6 +1,7 @@
-"""Stores past the caches: of outputs that are too large to stay there until somebody reads them.
+"""Nontemporal stores, which bypass the caches: for outputs that are too large to stay there until they are
+read.
 
-A line that is stored whole is then not read before it is written, which is a third of a copy's traffic.
+A line that is stored whole is then not read before it is written, which saves a third of a copy's traffic.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def read_ahead(
     n_bytes: int = AHEAD,
     level: int = 3,
 ) -> None:
-    """Prefetch what the loads among `ids` along the innermost loop read `n_bytes` later, as
-    `jit.llvm.prefetch` says. A gathered row ends before that, and the next one may lie anywhere."""
+    """Prefetch the data that the loads among `ids` along the innermost loop read `n_bytes` later, see
+    `jit.llvm.prefetch`. A gathered row ends before that, and the next one may be anywhere."""
     last = len(at.loops) - 1
     for i in ids:
         instr = bodies.body[i]
@@ -65,7 +66,8 @@ def either_way(f: Function, bypasses: Value | bool, run: Callable[[bool], None])
 def can_bypass_caches(
     f: Function, bodies: BodyEmitter, stores: Sequence[Instr], last: int, n_least: int
 ) -> Value | bool:
-    """Return whether all `stores` lie along the loop `last` in whole lines, in outputs of `n_least` bytes."""
+    """Return whether all `stores` are contiguous along the loop `last` in whole lines, in outputs of
+    `n_least` bytes."""
     answer: Value | bool = bool(stores)
     for store in stores:
         assert store.buffer is not None

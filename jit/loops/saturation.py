@@ -12,7 +12,7 @@ LIMITS = {"maximum": 0.0, "minimum": 255.0}
 
 
 def find_saturating(body: Body) -> dict[int, int]:
-    """Return the casts that saturate, by id, each with the id of what is limited."""
+    """Return the casts that saturate, by id, each with the id of the clamped value."""
     found = {}
     for i, instr in enumerate(body):
         if instr.op != "cast" or instr.dtype != "u8" or body[instr.args[0]].dtype != "f32":

@@ -35,7 +35,7 @@ class Range:
 
     @property
     def known(self) -> int:
-        """What the count is known to be a multiple of (0: of all)."""
+        """A known divisor of the count (0: of everything)."""
         count = multiple_of(self.count)
         return count if isinstance(self.count, int) else lcm(self.multiple, count)
 
@@ -49,11 +49,12 @@ class Range:
 
 
 def divide(factors: Sequence[Size], budget: int, multiple: int = 1) -> tuple[Divisors, int]:
-    """Return divisors that put at most about `budget` (>= 1) iterations of a loop into a tile, and what is
-    left.
+    """Return divisors that put at most about `budget` (>= 1) iterations of a loop into a tile, and the
+    remaining budget.
 
     Inner factors are whole as long as they fit, one is split (evenly, into multiples of `multiple` if it is
-    the innermost), the outer ones have a tile for each value. Nothing is left (1) once a factor was split.
+    the innermost), the outer ones have a tile for each value. The remaining budget is 1 once a factor was
+    split.
     """
     divisors: list[int] = []
     for i, size in enumerate(reversed(factors)):
@@ -80,9 +81,9 @@ def plan(
 ) -> list[Divisors]:
     """Return each loop's divisors for `element_bytes` of traffic per iteration of the innermost loop.
 
-    `row`: the last loop is a row, whole in every tile. `multiple`: of what the innermost factor's share must
-    be; `columns`: of what that of the loop before a row. `tile_bytes`: the traffic of a tile.
-    `cross`: iterations of both loops in a tile where an access crosses the last loop.
+    `row`: the last loop is a row, whole in every tile. `multiple`: the divisor of the innermost factor's
+    share; `columns`: the same for the loop before a row. `tile_bytes`: the traffic of a tile. `cross`:
+    iterations of both loops in a tile where an access crosses the last loop.
     """
     transposed = None if row else transposed_loop(loops)
     if transposed is not None:
@@ -120,7 +121,7 @@ def _transposed_plan(loops: Loops, transposed: int, multiple: int, cross: int) -
 
 
 def transposed_loop(loops: Loops) -> int | None:
-    """Return the loop along which a buffer lies that the last loop strides through, or None."""
+    """Return the loop along which a buffer is contiguous that the last loop strides through, or None."""
     last = len(loops.domain) - 1
     for instr in loops.body:
         if len(instr.index) > 1 and any(x.loop == last for x in instr.index[:-1]):
@@ -167,10 +168,10 @@ def count_tiles(f: Function, loops: Loops, plans: Sequence[Divisors]) -> Int:
 def shared(
     f: Function, loops: Loops, plans: Sequence[Divisors], begin: Int, end: Int
 ) -> Iterator[list[Range]]:
-    """Emit what finds a share, tiles begin .. end - 1; yield its range of every loop.
+    """Emit the decoding of a share, tiles begin .. end - 1; yield its range of every loop.
 
-    Where only one factor is split, the tiles of a share lie side by side: they are done as one. Otherwise the
-    code inside runs once for each tile.
+    If only one factor is split, the tiles of a share are adjacent and are done as one. Otherwise the code
+    inside runs once for each tile.
     """
     pairs = tiles_of(loops, plans)
     if not pairs:

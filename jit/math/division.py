@@ -1,8 +1,8 @@
 """Division with remainder of vectors, integer and float, and integer powers.
 
-No lane traps: an integer division by zero gives 0 (PyTorch raises an error; vectors cannot stop), and the
-most negative integer divided by -1 wraps. Rounding and signs are PyTorch's: floordiv and mod follow the
-divisor's sign (Python's rule), fmod the dividend's (C's rule).
+No lane traps: an integer division by zero gives 0 (where PyTorch raises an error, the instruction `divisor`
+reports it), and the most negative integer divided by -1 wraps. Rounding and signs are PyTorch's: floordiv
+and mod follow the divisor's sign (Python's rule), fmod the dividend's (C's rule).
 """
 
 from __future__ import annotations

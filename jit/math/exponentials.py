@@ -170,9 +170,9 @@ def _exp_clamped(x: Vec, low: Vec | None = None, halvings: int = 0) -> Vec:
 def weight(t: Vec, constants: Sequence[Vec | float] = WEIGHT) -> Vec:
     """2^t of f32 for t < 128, relatively within 2.4 * 2^-24; 0 below 2^-126, NaN for NaN.
 
-    A third of the instructions of `exp`: t is reduced downwards, as the instruction that scales does, and
-    nothing is subnormal. The instruction that reduces also rounds what is left downwards, so other code does.
-    `constants`: WEIGHT, or vectors of them.
+    A third of the instructions of `exp`: t is reduced downwards, like the instruction that scales, and
+    nothing is subnormal. The instruction that reduces also rounds the remainder downwards, so other code
+    does, too. `constants`: WEIGHT, or vectors of them.
     """
     least, *coefficients = constants
     keep = t.compare("uge", least)
@@ -217,8 +217,8 @@ def tanh(x: Vec) -> Vec:
     """Hyperbolic tangent: u / (u + 1) with u = (e^(2 |x|) - 1) / 2 = 2^n (e^(2 r) - 1) / 2 + (2^n - 1) / 2.
 
     |x| = n ln(2) / 2 + r; the factors 2 are in the constants, the exponent's bias is in the shifter. In f32
-    one part of ln(2) will do: where n times its error would count, tanh hardly changes. The quotient is taken
-    as u - u^2 / (u + 1), above u = 1 as 1 - 1 / (u + 1): what is subtracted is small where u + 1 is rounded
+    one part of ln(2) suffices: where n times its error would matter, tanh hardly changes. The quotient is
+    taken as u - u^2 / (u + 1), above u = 1 as 1 - 1 / (u + 1): the subtrahend is small where u + 1 is rounded
     coarsely.
     """
     form = FORMATS[x.element]
@@ -249,11 +249,17 @@ def silu(x: Vec) -> Vec:
 
     In f32 its error is small beside x, not beside the result, so that e^-x takes few instructions.
     """
+    if not x.can_scale:
+        return silu_portable(x)
+    t = x * -F32.log2e
+    return x / (polynomial(t.above_floor(), EXP2_F32).scale(t) + 1.0)
+
+
+def silu_portable(x: Vec) -> Vec:
+    """`silu` without the instructions that scale: subnormal powers count as 0."""
     if x.element == "double":
         return x / (exp(-x) + 1.0)
-    t = x * -F32.log2e
-    power = polynomial(t.above_floor(), EXP2_F32).scale(t) if t.can_scale else weight(at_most(t, 128.0))
-    return x / (power + 1.0)
+    return x / (weight(at_most(x * -F32.log2e, 128.0)) + 1.0)
 
 
 def sinh_f64(x: Vec) -> Vec:
@@ -286,7 +292,7 @@ def _split(x: Vec) -> tuple[Vec, Vec]:
 
 def _log_special(x: Vec, y: Vec) -> Vec:
     """Return y where x is finite and positive, else the logarithm's value there."""
-    y = select(x.lt(inf), y, x)  # inf and NaN give themselves
+    y = select(x.lt(inf), y, x)  # inf and NaN map to themselves
     y = select(x.lt(0.0), nan, y)
     return select(x.eq(0.0), -inf, y)
 

@@ -15,7 +15,7 @@ from .reference import Array
 
 # Bessel and Airy functions ------------------------------------------------------------------------------
 
-#: What a function is where mpmath's is complex, infinite or not asked: (at 0, below 0, at infinity).
+#: The value of a function where mpmath's is complex, infinite or not used: (at 0, below 0, at infinity).
 _EVERYWHERE, _SECOND, _FALLING = (
     (None, None, math.nan),
     (-math.inf, math.nan, math.nan),

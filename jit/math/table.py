@@ -234,6 +234,10 @@ ROWS = (
     # the errors of gelu are small beside its argument only, as those of silu in f32
     _function("gelu_erf", tabulated.gelu, S.gelu, (inf, inf)),
     _function("silu_exp", exponentials.silu, R.silu, (inf, 2.0)),
+    # those of BY_TARGET with the same bits on every target
+    _function("tanh_portable", exponentials.tanh, R.wide(np.tanh), (2.0, 2.0)),
+    _function("gelu_erf_portable", tabulated.gelu_portable, S.gelu, (inf, inf)),
+    _function("silu_exp_portable", exponentials.silu_portable, R.silu, (inf, 2.0)),
     # trigonometry
     _function("sin", trigonometry.sin, R.wide(np.sin), (1.6, 1.6)),
     _function("cos", trigonometry.cos, R.wide(np.cos), (1.6, 1.6)),
@@ -268,9 +272,14 @@ ROWS = (
 )
 OPS: dict[str, MathOp] = {row.name: row for row in ROWS}
 #: Of f32 (f16, bf16) they have other bits on targets with AVX-512, where vectors of 16 lanes look them up, or
-#: instructions make powers of two.
-BY_TARGET = frozenset({"tanh", "gelu_erf", "silu_exp"})
-#: Of several hundred instructions: functions of their own, compiled once for all kernels (100 ms each).
+#: instructions make powers of two. By name: what has the same bits everywhere.
+BY_TARGET = {
+    "tanh": "tanh_portable",
+    "gelu_erf": "gelu_erf_portable",
+    "silu_exp": "silu_exp_portable",
+}
+#: Operations of several hundred instructions: separate functions, compiled once for all kernels (100 ms
+#: each).
 LONG = frozenset(
     {*BESSEL, "lgamma", "digamma", "zeta", "erfinv", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e"}
 )
@@ -304,7 +313,7 @@ def apply(f: Function, name: str, dtype: str, *args: Value) -> Value:
 
 
 def _call(f: Function, op: MathOp, args: Sequence[Value]) -> Vec:
-    """Return what a part of `f` gives that holds the code of an operation on floats."""
+    """Return the result of calling a part that holds the code of an operation on floats."""
     x = Vec(f, args[0])
     dtype = "f64" if x.element == "double" else "f32"  # in registers
 

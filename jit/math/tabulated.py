@@ -116,14 +116,19 @@ def gelu(x: Vec) -> Vec:
     Its error is small beside x, not beside the result: so is that of x / 2 (1 + erf(x / sqrt(2))). A zero is
     positive in f32 without AVX-512, else it has x's sign: so it is with eager on machines of each kind.
     """
-    if x.element == "double":
-        return x * 0.5 * (exponentials.erf(x * 0.5**0.5) + 1.0)
     if not x.can_scale:
-        a = at_least(at_most(x, EVEN_LIMIT), -EVEN_LIMIT)
-        return fma(x, a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5, 0.0)
+        return gelu_portable(x)
     a = _within(x, NORMAL_LIMIT)
     index = (a + _shifter(NORMAL_HALVINGS)).bits()
     return x * _piecewise(NORMAL, index, _from_nearest(a, NORMAL_HALVINGS))
+
+
+def gelu_portable(x: Vec) -> Vec:
+    """`gelu` without lookups."""
+    if x.element == "double":
+        return x * 0.5 * (exponentials.erf(x * 0.5**0.5) + 1.0)
+    a = at_least(at_most(x, EVEN_LIMIT), -EVEN_LIMIT)
+    return fma(x, a * polynomial(fma(a, a, -EVEN_CENTRE), NORMAL_EVEN) + 0.5, 0.0)
 
 
 def _piecewise(table: Rows, index: Vec, r: Vec) -> Vec:
@@ -147,7 +152,7 @@ def _looked_up(table: Sequence[float], index: Vec) -> Vec:
 
 
 def _shifter(halvings: int) -> float:
-    """Return the number that rounds what is added to it to multiples of 2^-halvings."""
+    """Return the number whose addition rounds a value to multiples of 2^-halvings."""
     return 1.5 * 2.0 ** (23 - halvings)
 
 

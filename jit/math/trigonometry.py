@@ -31,7 +31,7 @@ class Circle:
     cos: tuple[float, ...]
     limit: float
     mantissa_words: int  # 32-bit words of the mantissa
-    fraction_words: int  # 32-bit words of 2/pi that the exact reduction keeps behind the point
+    fraction_words: int  # 32-bit words of 2/pi that the exact reduction keeps after the point
 
 
 CIRCLES = {

@@ -1,5 +1,5 @@
-"""Measures whether several row tiles multiply faster by a narrow weight that each widens as it reads it than
-by a copy in f32: see `families.matmul.tile_choice`."""
+"""Measures whether several row tiles are faster when each widens a narrow weight as it reads it than with a
+copy in f32: see `families.matmul.tile_choice`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.family import may_be_in_place
 from ..families.matmul.grouped import NIBBLE, pack_grouped
-from ..families.matmul.matmul import pack_panels
+from ..families.matmul.layouts import pack_panels
 from ..families.matmul.schedules import IN_PLACE_ENDING
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import (
@@ -63,7 +63,7 @@ def _of_dtype(dtype: str, target: str, seconds: float) -> TileChoice:
 
 
 def packed_zeros(dtype: str, k: int, n: int) -> np.ndarray:
-    """Return a weight of zeros [K, N] of `dtype` as it lies in memory."""
+    """Return a weight of zeros [K, N] of `dtype` in its memory layout."""
     if dtype == NIBBLE:
         return pack_grouped(np.zeros((k, n), np.int8), np.ones((k // GROUP, n), np.float32))
     return pack_panels(np.zeros((k, n), np.int8 if dtype == "i8" else np.uint16))

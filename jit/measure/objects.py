@@ -56,8 +56,8 @@ def buffer_bytes(kernel: Kernel, dims: Sizes) -> int:
 
 
 def made_up(kernel: Kernel, dims: Sizes, scratch: Scratch | None = None) -> list[np.ndarray]:
-    """Return buffers for a kernel: normal floats, zeros for ints and bools. They lie in `scratch`, if that is
-    given, until it is used again."""
+    """Return buffers for a kernel: normal floats, zeros for ints and bools. They are in `scratch`, if given,
+    until it is reused."""
     memory = (scratch or Scratch()).take(buffer_bytes(kernel, dims))
     numbers, at, buffers = np.random.default_rng(0).standard_normal(_N_NUMBERS, np.float32), 0, []
     for b in kernel.code.buffers:
@@ -82,8 +82,8 @@ def compared_ns(
     objects: Mapping[str, KernelObject], dims: Sizes, n_turns: int = N_TURNS,
     max_bytes: int | None = None, scratch: Scratch | None = None,
 ) -> dict[str, int]:  # fmt: skip
-    """Return the nanoseconds of a launch of each of these code objects of one kernel, measured in turn on the
-    same made-up data; {} where that takes more than `max_bytes`. Raises OSError where there is no memory."""
+    """Return the nanoseconds of a launch of each of these code objects of one kernel, measured alternately on
+    the same made-up data; {} if that takes more than `max_bytes`. Raises OSError if there is no memory."""
     kernels = {name: Kernel(o) for name, o in objects.items()}
     if max_bytes is not None and max(buffer_bytes(k, dims) for k in kernels.values()) > max_bytes:
         return {}

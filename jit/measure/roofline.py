@@ -1,8 +1,8 @@
-"""What a kernel has to do, and what this machine can do: arithmetic, bytes and the limit that they set.
+"""A kernel's work and this machine's limits: arithmetic, bytes and the resulting bound.
 
 The limit of a launch is the greater of two times: its arithmetic at the FMA peak, and its bytes at the speed
-of memory (Williams, Waterman, Patterson: Roofline, CACM 52/4, 2009). Operands that lie in a cache may take
-less than that, and products of int8 or bf16 too: the peak is that of f32.
+of memory (Williams, Waterman, Patterson: Roofline, CACM 52/4, 2009). Operands in a cache may take less than
+that, and so may products of int8 or bf16: the peak is that of f32.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def operations(spec: KernelSpec, dims: Dims) -> int:
         return rows * n * (2 * k + _arithmetic(given.epilogue)) + rows * k * _arithmetic(given.prologue)
     if isinstance(spec, Attention):
         extents = spec.extents
-        scores = _product((*extents.batch, extents.q_len, extents.k_len), dims)
+        queries = (*extents.batch, extents.q_len)
+        if spec.is_segmented:  # all segments as long as the longest, at most
+            queries = (*extents.batch[1:], spec.segments.tokens)
+        scores = _product((*queries, extents.k_len), dims)
         return scores * (2 * _number(extents.head_dim, dims) + 2 * _number(extents.v_dim, dims))
     if isinstance(spec, Nest):
         return _product(spec.domain, dims) * _arithmetic(spec.body)
@@ -84,7 +87,7 @@ def traffic(spec: KernelSpec, dims: Dims) -> int:
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a number of threads can do at most, in a second: f32 operations, a multiply-add being two, and
+    """The limits per second of a number of threads: f32 operations, a multiply-add being two, and
     bytes read and written out of cache."""
 
     threads: int
@@ -139,7 +142,7 @@ def stream_copy() -> tuple[Run, float]:
 
 
 def _per_second(make: Callable[[], tuple[Run, float]], threads: int) -> float:
-    """Return the work of a second by so many threads at once: the best of some rounds."""
+    """Return the work per second of `n_threads` threads at once: the best of some rounds."""
     made = [make() for _ in range(threads)]
     least = float("inf")
     with ThreadPoolExecutor(threads) as pool:

@@ -1,5 +1,5 @@
-"""Measures whether few rows read a weight faster from memory without asking for its lines before (see
-`families.matmul.gemv`), and whether images change their layout faster so (see `families.nest.asking`)."""
+"""Measures whether gemv reads a weight from memory faster without prefetches (see `families.matmul.gemv`),
+and whether layout changes of images are faster without them (see `families.nest.asking`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HUGE_PAGE = 2 << 20
 
 
 def measure(target: str, seconds: float = SECONDS) -> TileChoice:
-    """Return the choice for this machine, which runs `target`'s code; none of what takes longer."""
+    """Return the choice for this machine, which runs `target`'s code, within the time limit."""
     return _of_weights(target, seconds).beside(_of_layouts(target, seconds))
 
 
@@ -97,7 +97,7 @@ def _weights() -> list[np.ndarray]:
     whole = np.frombuffer(memory, np.uint8)
     start = -whole.ctypes.data % HUGE_PAGE
     numbers = whole[start : start + N_WEIGHTS * n_bytes].view(np.float32)
-    numbers[...] = 0.5  # pages that nobody has written are one page of zeros
+    numbers[...] = 0.5  # unwritten pages all map to one page of zeros
     return list(numbers.reshape(N_WEIGHTS, WIDTH * WIDTH))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
-from ..families.matmul.matmul import choose_schedule, fitting_schedules
-from ..families.matmul.problem import may_use_tiles, unread_sizes
+from ..families.matmul.matmul import choose_schedule
+from ..families.matmul.problem import unread_sizes
 from ..families.matmul.schedules import SCHEDULES, fits_registers
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import CLASSES, Measured, TileChoice, choose
@@ -19,7 +19,7 @@ from ..llvm.target import find_target
 from .turns import Run, Sampling, in_sequence, line_aligned, parse_probe, probe_text, turns_of
 
 SECONDS = 0.4  # of processor time, after which nothing is measured; compiling takes about as much again
-N_SAMPLES = 12  # of a turn; in each all tiles come one after the other
+N_SAMPLES = 12  # of a round, in each of which all tiles are measured in sequence
 N_WEIGHTS = 40  # that take turns, so that they come from memory as in a model
 SAMPLE_ROWS = 128  # of a sample's products together, at least one product: 0.2 ms
 WIDTH = 384  # steps and columns
@@ -34,9 +34,8 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     weights = list(line_aligned(N_WEIGHTS * WIDTH * WIDTH).reshape(N_WEIGHTS, WIDTH * WIDTH))
     runs = {}
     for name, of in CLASSES.items():
-        on_tiles = may_use_tiles(f, spec, of.probe)
-        tiles = [tile for tile in fitting_schedules(on_tiles) if fits_registers(f, tile)]
-        if len(tiles) > 1 and not on_tiles:
+        tiles = [tile for tile in SCHEDULES if fits_registers(f, tile)]
+        if len(tiles) > 1:
             runs[name] = {tile: _run(spec, of.probe, target, tile, weights) for tile in tiles}
     stride = SAMPLE_ROWS // min(of.probe for of in CLASSES.values())
     turns = turns_of(runs, Sampling(N_SAMPLES, stride), seconds)
@@ -45,12 +44,11 @@ def measure(target: str, seconds: float = SECONDS) -> TileChoice:
     own = {name: choose_schedule(f, spec, CLASSES[name].probe) for name in runs}
     measured = {name: Measured(own[name], of) for name, of in turns.items()}
     (any_rows,) = unread_sizes(spec, None)
-    fitting = fitting_schedules(may_use_tiles(f, spec, any_rows))
-    for_any = [tile for tile in fitting if not SCHEDULES[tile].keeps_totals]  # tall ones take long to compile
+    for_any = [tile for tile in SCHEDULES if not SCHEDULES[tile].keeps_totals]  # tall ones compile long
     return choose(measured, choose_schedule(f, spec, any_rows), for_any)
 
 
 def _run(spec: Matmul, rows: int, target: str, tile: str, weights: Sequence[np.ndarray]) -> Run:
-    """Return what multiplies `rows` rows by some weights, one after the other."""
+    """Return a function that multiplies `rows` rows by some weights in sequence."""
     kernel = Kernel(compile_kernel(spec, (rows,), target, schedule=tile))
     return in_sequence(kernel, rows, WIDTH, weights, max(SAMPLE_ROWS // rows, 1))

@@ -1,5 +1,5 @@
-"""Products by weights from memory, in ways that take turns: what all measurements of
-`families.matmul.tile_choice` do."""
+"""Alternating measurements of products by weights from memory: the common part of all measurements of
+`families.matmul.tile_choice`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[[int], None]  # of products by the weights from a number on
 
 
 class Sampling(NamedTuple):
-    """The samples of a turn, and how many weights behind the one before each begins."""
+    """The samples of a round, and the distance in weights between their starts."""
 
     n: int
     stride: int
@@ -51,14 +51,14 @@ def parse_probe(text: str) -> Matmul:
 
 
 def line_aligned(count: int) -> np.ndarray:
-    """Return so many halves, f32, that begin at a cache line, as a program's arrays do."""
+    """Return an f32 array of halves (0.5) aligned to a cache line, like a program's arrays."""
     memory = np.full(count + LINE_BYTES // 4, 0.5, np.float32)
     start = -memory.ctypes.data % LINE_BYTES // 4
     return memory[start : start + count]
 
 
 def in_sequence(kernel: Kernel, rows: int, width: int, weights: Sequence[np.ndarray], count: int) -> Run:
-    """Return what multiplies `rows` rows by `count` weights one after the other."""
+    """Return a function that multiplies `rows` rows by `count` weights in sequence."""
     a, out = (line_aligned(rows * width).reshape(rows, width) for _ in range(2))
     each = [kernel.launch([a, weight, out], (rows,)) for weight in weights]
 
@@ -72,8 +72,7 @@ def in_sequence(kernel: Kernel, rows: int, width: int, weights: Sequence[np.ndar
 def turns_of(
     runs: Mapping[Name, Mapping[str, Run]], sampling: Sampling, seconds: float
 ) -> dict[Name, list[Turn]] | None:
-    """Return the turns of each class of contestants; None if they take longer than so many seconds of the
-    processor's time."""
+    """Return the rounds of each class of contestants; None if they exceed the limit of CPU seconds."""
     end = process_time() + seconds
     turns = [{name: _least_times(each, sampling, end) for name, each in runs.items()} for _ in range(N_TURNS)]
     return None if process_time() > end else {name: [turn[name] for turn in turns] for name in runs}

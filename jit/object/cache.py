@@ -1,7 +1,7 @@
 """The disk cache of compiled kernels: content-addressed, atomic, capped, and sealed (see `seal`).
 
 A key is the SHA-256 over everything that decides the machine code: spec, sizes, target, schedule, and the
-sources of the code generator. An entry whose HMAC does not match is deleted and counts as absent. Writers
+code generator (see `generator`). An entry whose HMAC does not match is deleted and counts as absent. Writers
 write aside and rename, so readers and other processes never see half an entry.
 """
 
@@ -13,6 +13,7 @@ import functools
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 import time
 from array import array
@@ -23,28 +24,24 @@ from pathlib import Path
 import numpy as np
 
 from ...vm.program import KernelKey, format_key
+from .generator import generator_sources
 from .seal import TAG_BYTES, Seal, check_folder, private_seal, read_regular
 
-_FOLDERS = 256  # entries lie in folders by the first two digits of their keys: evenly
+_FOLDERS = 256  # entries are in folders by the first two digits of their keys: evenly
 _CLAIM_DIGITS = 3  # of a key: keys that begin alike wait for each other
 CLAIM_SECONDS = 20.0
 _LOG = logging.getLogger("shapevm")
 _REPORTED: set[str] = set()  # caches of which the log has said that they cannot be used
-_LOOKS = 16  # the directory is looked at when one part in so many of `max_bytes` was put since the last time
+_LOOKS = 16  # the directory is scanned when this fraction of `max_bytes` was added since the last time
 
 
 @functools.cache
 def generator_version() -> str:
-    """Return a hash of the code generator: its sources and llvmlite's version."""
+    """Return a hash of the code generator: its code and llvmlite's version."""
     digest = hashlib.sha256(version("llvmlite").encode())
-    for path in generator_sources():
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for name, code in generator_sources().items():
+        digest.update(name.encode() + b"\0" + code)
     return digest.hexdigest()
-
-
-def generator_sources() -> list[Path]:
-    """Return the files of the code generator: all of the package `jit`, its rooms included."""
-    return sorted(Path(__file__).parents[1].rglob("*.py"))
 
 
 def cache_key(spec_hash: str, key: KernelKey, target: str, schedule: str | None = None) -> str:
@@ -62,10 +59,11 @@ def report_unusable(cache: str, error: Exception) -> None:
 
 class DiskCache:
     """Bytes by key under `directory` (made on first use), at most about `max_bytes` (None: any number), the
-    least recently used go first. `n_failures`: reads and writes that the system refused, and those that did
-    not take place since the directory could be another user's work.
+    least recently used are deleted first. `n_failures`: reads and writes that the system refused, and those
+    that were skipped because the directory could be another user's.
 
-    `seal`: that of a cache which several users share; None: the cache is the user's own.
+    `seal`: that of a cache shared by several users; None: the cache is private. Files in a shared one have
+    the directory's group and are readable by all who can read the directory.
     """
 
     def __init__(self, directory: Path, max_bytes: int | None, seal: Seal | None = None) -> None:
@@ -80,20 +78,33 @@ class DiskCache:
         return self.directory / key[:2] / key[2:]
 
     def _seal(self) -> Seal:
-        """Return the seal of the directory. Raises OSError where there is none, or others may have made
+        """Return the seal of the directory. Raises OSError if there is none, or if others may have made
         it."""
         if self._known_seal is None:
             shared = self._shared_seal
-            if shared is not None and not shared.is_keyed:
-                check_folder(self.directory, 0o002)
+            if shared is not None:
+                self._check_shared(self.directory)
             self._known_seal = shared or private_seal(self.directory)
         return self._known_seal
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several users have it."""
+        return self._shared_seal is not None
+
+    def _check_shared(self, folder: Path) -> None:
+        """Raise PermissionError for a world-writable folder, unless a secret authenticates entries."""
+        if self._shared_seal is not None and not self._shared_seal.is_keyed:
+            check_folder(folder, 0o002)
+
     def get(self, key: str) -> bytes | None:
-        """Return the payload of `key`, None where there is no sound entry."""
+        """Return the payload of `key`, None if there is no valid entry."""
         path = self._path(key)
         try:
-            seal, entry = self._seal(), read_regular(path)
+            seal = self._seal()
+            if self.is_shared:
+                self._check_shared(path.parent)
+            entry = read_regular(path, 0o777 if seal.is_keyed else 0o775)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -109,16 +120,17 @@ class DiskCache:
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
-        """Keep `payload`. A cache that cannot be written (full or read-only disk) is left as it is."""
+        """Keep `payload`. A cache that cannot be written (full or read-only disk) is unchanged."""
         path = self._path(key)
         try:
             self._make_folder()
             entry = self._seal().seal(key, payload)
-            path.parent.mkdir(exist_ok=True)
+            self._make_inner(path.parent)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(entry)
+                    self._share(handle, 0o444)
                 os.replace(temporary, path)
             except BaseException:
                 os.unlink(temporary)
@@ -128,7 +140,7 @@ class DiskCache:
             return
         if self.max_bytes is None:
             return
-        if self._put_bytes is None:  # a full cache has 200,000 entries: one folder of them tells how many
+        if self._put_bytes is None:  # their number, up to 200,000, is estimated from one folder
             self._put_bytes = 0
             is_full = _FOLDERS * _bytes_in(path.parent) > self.max_bytes + self.max_bytes // _LOOKS
         else:
@@ -139,9 +151,9 @@ class DiskCache:
 
     @contextlib.contextmanager
     def claimed(self, key: str) -> Iterator[None]:
-        """Let one at a time make the entry of `key`, of all processes: others wait, at most CLAIM_SECONDS.
+        """Let one process at a time make the entry of `key`: others wait at most CLAIM_SECONDS.
 
-        Who dies gives it up. Where there can be no lock, nobody waits.
+        A process that dies releases it. Without locks, nobody waits.
         """
         try:
             handle = self._claim_file(key)
@@ -157,20 +169,47 @@ class DiskCache:
             os.close(handle)
 
     def _claim_file(self, key: str) -> int:
-        """Return the open file that stands for `key` and others that begin alike."""
+        """Return the open lock file for `key` and others with the same prefix."""
         self._make_folder()
         self._seal()
-        folder = self.directory / "claims"
-        folder.mkdir(mode=self._mode(), exist_ok=True)
-        flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(folder / key[:_CLAIM_DIGITS], flags, 0o644)
-
-    def _mode(self) -> int:
-        return 0o700 if self._shared_seal is None else 0o777
+        place = self._make_inner(self.directory / "claims") / key[:_CLAIM_DIGITS]
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(place, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._share(handle, 0o444)
+            return handle
+        return os.open(place, flags)
 
     def _make_folder(self) -> None:
         self.directory.parent.mkdir(parents=True, exist_ok=True)
-        self.directory.mkdir(mode=self._mode(), exist_ok=True)
+        self.directory.mkdir(mode=0o777 if self.is_shared else 0o700, exist_ok=True)
+
+    def _make_inner(self, folder: Path) -> Path:
+        """Return a folder of the directory, made where it is missing: others see it when it is shared."""
+        if folder.is_dir():
+            return folder
+        made = tempfile.mkdtemp(dir=self.directory, prefix=".")
+        handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._share(handle, 0o7777)
+            os.rename(made, folder)
+        except OSError:
+            os.rmdir(made)
+            if not folder.is_dir():  # else another process was quicker
+                raise
+        finally:
+            os.close(handle)
+        return folder
+
+    def _share(self, handle: int, bits: int) -> None:
+        """Give what was made in a shared directory the directory's group and those `bits` of its mode."""
+        if not self.is_shared:
+            return
+        status = os.stat(self.directory)
+        if os.fstat(handle).st_gid != status.st_gid:
+            with contextlib.suppress(PermissionError):  # of a group that the user is not in
+                os.fchown(handle, -1, status.st_gid)
+        os.fchmod(handle, 0o600 | stat.S_IMODE(status.st_mode) & bits)
 
     def _fail(self, error: OSError) -> None:
         self.n_failures += 1
@@ -179,7 +218,7 @@ class DiskCache:
     def trim(self) -> None:
         """Delete the least recently used entries beyond `max_bytes`.
 
-        The directory is gone through twice, so that of each entry no more than its age and size are kept.
+        The directory is scanned twice, so only the age and size of each entry are kept in memory.
         """
         if self.max_bytes is None:
             return
@@ -207,7 +246,7 @@ class DiskCache:
 
 
 def _lock(handle: int) -> None:
-    """Lock a file; give up after CLAIM_SECONDS, as its owner may be stopped, and where a file system has no
+    """Lock a file; give up after CLAIM_SECONDS, because its owner may be stopped, and if a file system has no
     locks."""
     end, pause = time.monotonic() + CLAIM_SECONDS, 0.0005
     while time.monotonic() < end:

@@ -57,7 +57,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Symbol:
-    """One ELF symbol: `value` is an offset in section `section`; `is_section`: it stands for all of that."""
+    """One ELF symbol: `value` is an offset in section `section`; `is_section`: it denotes the whole
+    section."""
 
     name: str
     section: int
@@ -68,8 +69,8 @@ class Symbol:
 @dataclass(frozen=True)
 class Blob:
     """Linked code: `code[entry]` is the kernel's first instruction; it runs at any multiple of `alignment`.
-    `pool`: where its constant pool lies (see `jit.llvm.constant_pool`), of zeros still; 0 for
-    none. `numbers`: (place, which of the pool, what is added) of those that its instructions hold, as i32."""
+    `pool`: the offset of its constant pool (see `jit.llvm.constant_pool`), still zeros; 0 for none.
+    `numbers`: (offset, index in the pool, addend) of those that its instructions hold, as i32."""
 
     code: bytes
     entry: int
@@ -206,9 +207,9 @@ class _Relocation(NamedTuple):
 
 
 class Object:
-    """One ELF object of LLVM, of one or several functions, each in a section of its own.
+    """One ELF object of LLVM, of one or several functions, each in a separate section.
 
-    Raises LinkError for bytes that are no ELF64 object, and for one with data that would have to be writable.
+    Raises LinkError for bytes that are not an ELF64 object, and for one with writable data.
     """
 
     def __init__(self, elf: bytes) -> None:
@@ -242,8 +243,8 @@ class Object:
             return range(first, first + section.entry)
         if self.machine != EM_X86_64 or section.name != VECTORS or n % VECTOR_BYTES:
             return range(n)
-        # The place is the constant's less 4, less the bytes of an immediate operand behind it: 0, 1 or 4. The
-        # section may hold shorter constants too, so the constant may begin at any of these.
+        # The offset is the constant's minus 4, minus the bytes of an immediate operand after it: 0, 1 or 4.
+        # The section may hold shorter constants too, so the constant may begin at any of these.
         place = symbol.value + addend + 4
         first, last = (max(at, 0) // VECTOR_BYTES * VECTOR_BYTES for at in (place, place + 4))
         return range(first, min(last + VECTOR_BYTES, n))

@@ -20,11 +20,11 @@ _HEADER, _NUMBER = Struct("<QQQQ"), Struct("<IIi")
 
 
 class Parts:
-    """Compiled functions: kernels for other shapes mostly have the same parts, and often differ in nothing
-    but their constant pool.
+    """Compiled functions: kernels for other shapes mostly have the same parts, and often differ only in their
+    constant pool.
 
-    A part that is new is compiled with the kernel that has it, in one run of LLVM: a run of its own costs 1
-    to 2 ms more, most of a small part's time.
+    A new part is compiled with its kernel in one run of LLVM: a separate run costs 1 to 2 ms more, most of a
+    small part's time.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def _cache(folder: Path) -> DiskCache:
 
 
 def digest(f: Function) -> bytes:
-    """Return what stands for a finished function and its parts, 20 to 100 KB of text; kept with it."""
+    """Return the digest of a finished function and its parts, 20 to 100 KB of text; cached with it."""
     if not f.digest:
         own = blake2b(f.text().encode(), digest_size=32)
         for part in f.parts.values():

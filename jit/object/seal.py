@@ -1,11 +1,12 @@
-"""What makes an entry of a kernel cache believed: an HMAC with a secret, and who owns the folder.
+"""Authentication of entries of a kernel cache: an HMAC with a secret, and the owner of the folder.
 
-The user's own cache is keyed by a secret that lies in it, readable by nobody else; a cache that a fleet
-shares by one that the fleet is given, or by none: then whoever may write to it is trusted.
+The user's own cache is keyed by a private secret inside it; a cache shared by a fleet by the fleet's secret,
+or by none: then everyone who may write to it is trusted.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -17,6 +18,7 @@ from typing import Final
 SECRET_FILE: Final = "secret"
 SECRET_BYTES: Final = 32
 TAG_BYTES: Final = 32
+MAX_ENTRY_BYTES: Final = 64 << 20  # of a file that is read: no kernel has more than a few MiB
 
 
 class Seal:
@@ -48,7 +50,7 @@ def read_regular(path: Path, max_mode: int = 0o777, owner: int | None = None) ->
     """Return a regular file's bytes; symbolic links are not followed, pipes not waited for.
 
     Raises PermissionError where the file's owner is not `owner`, or its mode allows more than `max_mode`;
-    OSError where it cannot be read.
+    OSError where it cannot be read or has more than MAX_ENTRY_BYTES.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -59,12 +61,19 @@ def read_regular(path: Path, max_mode: int = 0o777, owner: int | None = None) ->
             raise PermissionError(f"{path} belongs to user {status.st_uid}, not to {owner}")
         if status.st_mode & 0o777 & ~max_mode:
             raise PermissionError(f"{path} has mode {stat.S_IMODE(status.st_mode):o}: chmod {max_mode:o} it")
-        return file.read()
+        return bounded(file.read(MAX_ENTRY_BYTES + 1), str(path))
+
+
+def bounded(entry: bytes, place: str) -> bytes:
+    """Return an entry. Raises OSError if it has more than MAX_ENTRY_BYTES."""
+    if len(entry) > MAX_ENTRY_BYTES:
+        raise OSError(errno.EFBIG, f"has more than {MAX_ENTRY_BYTES} bytes", place)
+    return entry
 
 
 def check_folder(folder: Path, others: int, owner: int | None = None) -> None:
-    """Raise PermissionError where `folder` is none, another's than `owner`, or its mode has a bit of
-    `others`; FileNotFoundError where there is nothing."""
+    """Raise PermissionError if `folder` is not a folder, not owned by `owner`, or its mode has a bit of
+    `others`; FileNotFoundError if it does not exist."""
     status = os.stat(folder)
     if not stat.S_ISDIR(status.st_mode):
         raise PermissionError(f"{folder} is no folder")

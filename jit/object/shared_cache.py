@@ -1,9 +1,9 @@
-"""A cache of compiled kernels that a fleet shares: a directory, or anything fsspec has a URL for.
+"""A cache of compiled kernels that a fleet shares: a directory, or any URL of fsspec.
 
-Entries are those of `DiskCache`, sealed with the fleet's secret; without one, whoever may write to the cache
-is trusted with the code that runs (a directory that everybody may write to is not used then). What goes wrong
-with it (network, permissions) never stops a call: the entry counts as absent, and the shared cache is left
-alone for a while.
+Entries are those of `DiskCache`, sealed with the fleet's secret; without one, everyone who may write to the
+cache is trusted with the code that runs (a world-writable directory is then not used). Failures of it
+(network, permissions) never stop a call: the entry counts as absent, and the shared cache is not used for a
+while.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from .cache import DiskCache, report_unusable
-from .seal import Seal
+from .seal import MAX_ENTRY_BYTES, Seal, bounded
 
 REST_SECONDS = 60.0  # after a failure
 
@@ -29,7 +30,7 @@ class Cache(Protocol):
         """Reads and writes that failed."""
 
     def get(self, key: str) -> bytes | None:
-        """Return the payload of `key`, None where there is no sound entry."""
+        """Return the payload of `key`, None if there is no valid entry."""
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep `payload`, if that can be done."""
@@ -56,11 +57,13 @@ class RemoteCache:
         return f"{self._root.rstrip('/')}/{key[:2]}/{key[2:]}"
 
     def get(self, key: str) -> bytes | None:
-        """Return the payload of `key`, None where there is no sound entry."""
+        """Return the payload of `key`, None if there is no valid entry."""
         try:
             if not self._is_awake():
                 return None
-            return self._seal.open(key, self._files.cat_file(self._path(key)))
+            path = self._path(key)
+            entry = self._files.cat_file(path, start=0, end=MAX_ENTRY_BYTES + 1)
+            return self._seal.open(key, bounded(entry, path))
         except FileNotFoundError:
             return None
         except Exception as error:
@@ -93,7 +96,7 @@ class RemoteCache:
 
 
 class LayeredCache:
-    """A local cache before a shared one: what the shared one has is copied, what is made goes into both."""
+    """A local cache in front of a shared one: entries of the shared one are copied, new ones go into both."""
 
     def __init__(self, local: Cache, shared: Cache) -> None:
         self.local, self.shared = local, shared
@@ -104,7 +107,7 @@ class LayeredCache:
         return self.local.n_failures + self.shared.n_failures
 
     def get(self, key: str) -> bytes | None:
-        """Return the payload of `key`, None where there is no sound entry."""
+        """Return the payload of `key`, None if there is no valid entry."""
         found = self.local.get(key)
         if found is None:
             found = self.shared.get(key)
@@ -128,11 +131,11 @@ def local_folder(cache: Cache | None) -> Path | None:
     """Return the folder of this machine that a cache is or begins with."""
     if isinstance(cache, LayeredCache):
         return local_folder(cache.local)
-    return cache.directory if isinstance(cache, DiskCache) else None
+    return cache.directory if isinstance(cache, DiskCache) and not cache.is_shared else None
 
 
 def shared_cache(url: str, secret: bytes = b"") -> Cache:
     """Return the shared cache at `url`, a directory's path or a URL, under the fleet's secret. Raises as
     RemoteCache does."""
-    seal = Seal(secret)
-    return RemoteCache(url, seal) if "://" in url else DiskCache(Path(url).expanduser(), None, seal)
+    seal, path = Seal(secret), unquote(urlsplit(url).path) if url.startswith("file://") else url
+    return RemoteCache(url, seal) if "://" in path else DiskCache(Path(path), None, seal)

@@ -1,6 +1,5 @@
 /* Offsets in one arena for buffers whose lifetimes are known. */
-#ifndef SVM_ARENA_H
-#define SVM_ARENA_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,7 +10,7 @@ typedef struct arena_buffer {
   int64_t n_bytes, offset;
   int32_t first, last;
   int32_t is_read_first; /* before anything is written into it (of the trace) */
-  int64_t first_bytes;   /* what it holds then, behind them zeros (of the trace) */
+  int64_t first_bytes;   /* their content, followed by zeros (of the trace) */
 } arena_buffer;
 
 /* Set the offsets so that buffers alive at one step do not overlap. Returns the arena's bytes, -1 if memory
@@ -19,5 +18,3 @@ typedef struct arena_buffer {
  * "Efficient memory management for deep neural net inference" (2020): the largest buffer first, each into the
  * smallest gap between those placed already that are alive with it. */
 int64_t arena_plan(arena_buffer *buffers, int32_t n);
-
-#endif

@@ -57,7 +57,7 @@ uint32_t cpu_features(void) {
   return known & ~(uint32_t)KNOWN;
 }
 #elif defined(__aarch64__) && defined(__linux__)
-/* Bits that Linux gives a program with its start: ASIMDDP of HWCAP, I8MM of HWCAP2. */
+/* Bits of Linux's auxiliary vector: ASIMDDP of HWCAP, I8MM of HWCAP2. */
 uint32_t cpu_features(void) {
   enum { ASIMDDP = 1 << 20, I8MM = 1 << 13 };
   if (!(getauxval(AT_HWCAP) & ASIMDDP)) return 0;

@@ -1,6 +1,5 @@
 /* How many CPUs this process may keep busy. */
-#ifndef SVM_CPUS_H
-#define SVM_CPUS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ int64_t cpus_granted(const char *mounts, const char *membership);
 /* The CPUs that the process may run on, and whole ones of its control groups' quota; at least 1. More threads
  * than the quota would all stand still once it is used up. */
 int32_t cpus_available(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Hash of a row of int64 (sizes): multiply and fold, as in wyhash, enough for tables that no stranger fills.
  */
-#ifndef SVM_HASH_H
-#define SVM_HASH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ static inline uint64_t hash_row(const int64_t *row, int64_t n) {
   }
   return h;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A histogram of times, which any number of threads count into at once. */
-#ifndef SVM_LATENCIES_H
-#define SVM_LATENCIES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ void latencies_count(latencies *x, int64_t ns);
 
 /* Samples of an OpenMetrics histogram; `label` ("" or as `model="a"`) is one that all have. */
 void latencies_write(latencies *x, const char *name, const char *label, text_buffer *t);
-
-#endif

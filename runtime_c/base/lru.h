@@ -1,8 +1,7 @@
 /* Which of many objects was used least recently. A use is one store beside the object and nothing here: a row
  * whose object was used meanwhile is put right when it comes to the top of the heap. Putting and taking cost
  * the logarithm of the number of objects, however many there are. Called with the program's lock held. */
-#ifndef SVM_LRU_H
-#define SVM_LRU_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ int lru_put(lru *l, void *object, const _Atomic int64_t *last_used);
 void *lru_take(lru *l, const void *kept);
 
 void lru_free(lru *l);
-
-#endif

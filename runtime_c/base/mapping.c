@@ -15,7 +15,8 @@
 #include "base/status.h"
 
 int32_t mapping_fail(const char *path, const char *what, svm_error *error) {
-  return status_fail(error, SVM_ERROR_FILE, "%.500s: %s: %s", path, what, strerror(errno));
+  int32_t code = errno == ENOMEM ? SVM_ERROR_MEMORY : SVM_ERROR_FILE;
+  return status_fail(error, code, "%.500s: %s: %s", path, what, strerror(errno));
 }
 
 int mapping_read(int file, void *to, size_t size, size_t offset) {
@@ -38,13 +39,22 @@ typedef struct guard {
   _Atomic int is_lost; /* a page could not be read */
 } guard;
 
+/* A handler that was there when ours was installed: one record for each, which is never freed. */
+typedef struct other_handler {
+  struct other_handler *next;
+  struct sigaction action;
+} other_handler;
+
 static struct {
   pthread_mutex_t lock;
   _Atomic(guard *) first;
-  struct sigaction previous;
-  int is_installed;
+  _Atomic(other_handler *) previous; /* where a signal goes that is not for a guard */
+  other_handler *others;
   size_t page;
 } guards = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* This thread is in a handler that ours has called. */
+static _Thread_local volatile int is_passed_on __attribute__((tls_model("initial-exec")));
 
 void mapping_lock(void) { pthread_mutex_lock(&guards.lock); }
 void mapping_unlock(void) { pthread_mutex_unlock(&guards.lock); }
@@ -58,7 +68,7 @@ static guard *find_guard(uintptr_t address) {
 }
 
 /* From the page that cannot be read to the mapping's end there are zeros from now on, so that the call ends;
- * its results are refused (mapping_check). */
+ * its results are refused (mapping_state). */
 static int fill_with_zeros(guard *g, uintptr_t address) {
   uintptr_t page = address & ~(uintptr_t)(guards.page - 1);
   size_t size = atomic_load(&g->size) - (page - atomic_load(&g->begin));
@@ -73,19 +83,61 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     errno = saved;
     return;
   }
-  const struct sigaction *previous = &guards.previous;
-  if (previous->sa_flags & SA_SIGINFO) previous->sa_sigaction(number, info, context);
-  else if (previous->sa_handler != SIG_DFL && previous->sa_handler != SIG_IGN) previous->sa_handler(number);
-  else signal(number, SIG_DFL); /* the instruction runs again and ends the process, as it would have */
+  const struct sigaction *previous = &atomic_load(&guards.previous)->action;
+  int is_default = previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN;
+  if (is_default || is_passed_on) { /* a handler raises the signal again to pass it to ours */
+    signal(number, SIG_DFL);        /* the instruction runs again and ends the process, as it would have */
+  } else {
+    is_passed_on = 1;
+    if (previous->sa_flags & SA_SIGINFO) previous->sa_sigaction(number, info, context);
+    else previous->sa_handler(number);
+    is_passed_on = 0;
+  }
   errno = saved;
 }
 
+/* The record of a handler, NULL without memory. */
+static other_handler *find_other(const struct sigaction *action) {
+  other_handler *o = guards.others;
+  while (o && o->action.sa_sigaction != action->sa_sigaction) o = o->next;
+  if (o || !(o = calloc(1, sizeof *o))) return o;
+  o->action = *action;
+  o->next = guards.others;
+  return guards.others = o;
+}
+
+/* Make sure that ours is the handler: others install theirs at any time. Under the lock. */
 static int install_handler(void) {
-  struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-  sigemptyset(&action.sa_mask);
+  struct sigaction now,
+      ours = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  sigemptyset(&ours.sa_mask);
   guards.page = (size_t)sysconf(_SC_PAGESIZE);
-  guards.is_installed = guards.is_installed || !sigaction(SIGBUS, &action, &guards.previous);
-  return guards.is_installed;
+  if (sigaction(SIGBUS, NULL, &now)) return 0;
+  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_bus_error) return 1;
+  other_handler *previous = find_other(&now);
+  if (!previous) return 0;
+  atomic_store(&guards.previous, previous);
+  return !sigaction(SIGBUS, &ours, NULL);
+}
+
+int mapping_arm_guarded(void) {
+  struct sigaction now;
+  sigset_t bus, before;
+  if (!sigaction(SIGBUS, NULL, &now) && now.sa_sigaction != on_bus_error) {
+    pthread_mutex_lock(&guards.lock);
+    install_handler();
+    pthread_mutex_unlock(&guards.lock);
+  }
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  return !pthread_sigmask(SIG_UNBLOCK, &bus, &before) && sigismember(&before, SIGBUS);
+}
+
+void mapping_block(void) {
+  sigset_t bus;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  pthread_sigmask(SIG_BLOCK, &bus, NULL);
 }
 
 /* NULL: out of memory, or no handler. */
@@ -115,7 +167,7 @@ static void guard_remove(guard *g) {
 
 /* Mappings ------------------------------------------------------------------------------------- */
 
-/* Addresses for `size` bytes, which begin `offset` bytes behind a huge page's begin: nothing is there yet. */
+/* Reserved addresses for `size` bytes, which begin `offset` bytes after the start of a huge page. */
 static void *reserve(size_t size, size_t offset) {
   size_t room = size + MAPPING_HUGE_PAGE, page = (size_t)sysconf(_SC_PAGESIZE);
   char *data = room > size ? mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
@@ -139,8 +191,8 @@ static void *map(size_t size, int is_huge, int protection, int flags, int file, 
   return data;
 }
 
-/* The bytes of memory for a copy of `size`: to the end of the last huge page, where that is a quarter more at
- * most. What lies behind the last whole one would be on small pages, which are read a fifth slower. */
+/* The bytes of memory for a copy of `size`: to the end of the last huge page, if that is at most a quarter
+ * more. The rest after the last whole one would be on small pages, which are a fifth slower to read. */
 static size_t room_for(size_t size, int is_huge) {
   size_t room = (size + MAPPING_HUGE_PAGE - 1) / MAPPING_HUGE_PAGE * MAPPING_HUGE_PAGE;
   return is_huge && room - size <= size / 4 ? room : size;
@@ -163,13 +215,19 @@ int32_t mapping_copy(mapping *out, int file, const char *path, size_t size, int 
   return SVM_OK;
 }
 
+static int64_t nanoseconds(const struct timespec *t) {
+  return (int64_t)((uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec);
+}
+
+static int64_t time_of(const struct stat *status) { return nanoseconds(&status->st_mtim); }
+
 /* Clocks of file systems tick every few milliseconds: a file that was written just now is mapped when a later
  * change will have a later time. */
-static void wait_for_clock(const struct timespec *modified) {
+void mapping_wait_for_clock(int64_t modified) {
   enum { TICK_NS = 10 * 1000 * 1000 };
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  int64_t age = (int64_t)(now.tv_sec - modified->tv_sec) * 1000000000 + now.tv_nsec - modified->tv_nsec;
+  int64_t age = nanoseconds(&now) - modified;
   if (age < 0 || age >= TICK_NS) return;
   nanosleep(&(struct timespec){0, (long)(TICK_NS - age)}, NULL);
 }
@@ -183,9 +241,9 @@ int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, si
     mapping_free(out);
     return code;
   }
-  wait_for_clock(&status.st_mtim);
+  mapping_wait_for_clock(time_of(&status));
   out->file_size = (uint64_t)status.st_size;
-  out->modified = status.st_mtim;
+  atomic_store(&out->modified, time_of(&status));
   void *data = map(size, is_huge, PROT_READ, MAP_PRIVATE, file, offset);
   int is_mapped = data != MAP_FAILED;
   if (is_mapped) out->data = data, out->size = size;
@@ -198,13 +256,18 @@ int32_t mapping_make(mapping *out, int file, const char *path, size_t offset, si
   return SVM_OK;
 }
 
-int32_t mapping_check(const mapping *m, const char *path, svm_error *error) {
-  if (!m->guard) return SVM_OK;
+int mapping_state(const mapping *m, int64_t *modified) {
   struct stat now;
-  int is_same = !atomic_load(&m->guard->is_lost) && !fstat(m->file, &now) &&
-                (uint64_t)now.st_size == m->file_size && now.st_mtim.tv_sec == m->modified.tv_sec &&
-                now.st_mtim.tv_nsec == m->modified.tv_nsec;
-  if (is_same) return SVM_OK;
+  if (!m->guard) return MAPPING_SAME;
+  int is_whole =
+      !atomic_load(&m->guard->is_lost) && !fstat(m->file, &now) && (uint64_t)now.st_size == m->file_size;
+  if (!is_whole) return MAPPING_CHANGED;
+  *modified = time_of(&now);
+  return *modified == atomic_load_explicit(&m->modified, memory_order_relaxed) ? MAPPING_SAME
+                                                                               : MAPPING_TOUCHED;
+}
+
+int32_t mapping_fail_changed(const char *path, svm_error *error) {
   return status_fail(
       error, SVM_ERROR_FILE,
       "%.500s: the file was changed while its program was loaded, whose weights it holds; load it "

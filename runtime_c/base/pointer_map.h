@@ -1,6 +1,5 @@
 /* A table from pointers to pointers. */
-#ifndef SVM_POINTER_MAP_H
-#define SVM_POINTER_MAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ void *pointer_map_get(const pointer_map *m, const void *key);
 int pointer_map_put(pointer_map *m, const void *key, void *value);
 
 void pointer_map_free(pointer_map *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SHA-256 (FIPS 180-4) of a byte string, with the CPU's SHA instructions where it has them. */
-#ifndef SVM_SHA256_H
-#define SVM_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ void sha256_final(sha256 *hash, uint8_t digest[SHA256_BYTES]);
 
 /* Whether `digest` is the hash of the `size` bytes at `data`. */
 int sha256_matches(const void *data, size_t size, const uint8_t digest[SHA256_BYTES]);
-
-#endif

@@ -17,7 +17,7 @@ int sharing_pays(const sharing *s, int64_t now) {
 }
 
 void sharing_learn(sharing *s, int64_t begin, int64_t own_end, int64_t end, int64_t n_own, int64_t n_tiles) {
-  if (!n_own) return; /* nothing is known of what a tile takes */
+  if (!n_own) return; /* the time of a tile is unknown */
   s->since = s->since ? s->since : begin;
   double alone = (double)(own_end - begin) * (double)n_tiles / (double)n_own;
   double balance = (double)s->balance + alone - (double)(end - begin);

@@ -1,8 +1,7 @@
 /* Whether sharing launches with other threads pays at the moment. On a machine that other programs keep busy
  * a thread may lose its processor in the middle of a tile, and the launch then waits for it, often longer
  * than the launch takes on one thread. */
-#ifndef SVM_SHARING_H
-#define SVM_SHARING_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,7 +18,5 @@ typedef struct sharing {
 int sharing_pays(const sharing *s, int64_t now);
 
 /* A shared launch of n_tiles began, its caller had run n_own of them at `own_end`, and it was over at `end`:
- * what the caller's tiles took tells what all had taken alone. One thread at a time. */
+ * the time of the caller's tiles gives an estimate for all tiles on one thread. One thread at a time. */
 void sharing_learn(sharing *s, int64_t begin, int64_t own_end, int64_t end, int64_t n_own, int64_t n_tiles);
-
-#endif

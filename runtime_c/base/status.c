@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define NAME_ROW(code, constant, name) [code] = name,
 static const char *const ERROR_NAMES[] = {[SVM_OK] = "ok", SVM_ERRORS(NAME_ROW)};
 
@@ -28,12 +30,18 @@ static void end_at_character(char *message, size_t size) {
   message[n] = 0;
 }
 
+int32_t status_need(const void *pointer, const char *what, svm_error *error) {
+  return pointer ? SVM_OK : status_fail(error, SVM_ERROR_ARGUMENT, "%s is NULL", what);
+}
+
 int32_t status_fail(svm_error *error, int32_t code, const char *format, ...) {
+  svm_error unasked;
+  error = error ? error : &unasked;
   status_clear(error);
   error->code = code;
   va_list arguments;
   va_start(arguments, format);
-  int n = vsnprintf(error->message, sizeof error->message, format, arguments);
+  int n = text_format_list(error->message, sizeof error->message, format, arguments);
   va_end(arguments);
   if (code == SVM_ERROR_MEMORY && n > 0 && !strchr(error->message, ';') && n < SVM_MESSAGE_BYTES - 64)
     strcat(error->message, "; free some or use smaller inputs");

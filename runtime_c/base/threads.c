@@ -9,11 +9,13 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/cpus.h"
+#include "base/float_mode.h"
 #include "base/sharing.h"
 #include "base/status.h"
 #include "base/watch.h"
@@ -32,7 +34,7 @@ typedef struct job {
   int64_t n_tiles, longest; /* tiles of a block at most */
   int32_t n_threads;
   size_t scratch;
-  timeline *timeline; /* NULL: nobody looks */
+  timeline *timeline; /* NULL: not observed */
   int32_t kernel;
 } job;
 
@@ -44,7 +46,7 @@ static struct pool {
   _Atomic int32_t is_ending;
   _Alignas(CACHE_LINE) _Atomic int64_t next; /* tile */
   _Alignas(CACHE_LINE) _Atomic int32_t n_inside;
-  _Atomic int32_t is_awaited; /* the caller sleeps until nobody is inside */
+  _Atomic int32_t is_awaited; /* the caller sleeps until no thread is inside */
   job job;
   svm_rt error;             /* the first that a worker reported, under `lock` */
   sharing sharing;          /* learns while `busy` is held */
@@ -103,7 +105,7 @@ static int64_t take_blocks(const job *j, svm_rt *rt) {
     if (!take_block(j, &begin, &end)) return n;
     n += end - begin;
     j->code(j->buffers, j->dims, rt, begin, end);
-    if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: nobody takes more */
+    if (rt->watch && end < j->n_tiles && watch_look(rt->watch)) { /* the caller's: no more are taken */
       atomic_store(&pool.next, j->n_tiles);
       rt->error = rt->error ? rt->error : KERNEL_STOPPED;
     }
@@ -146,8 +148,8 @@ static void relax(void) {
 #endif
 }
 
-/* Leave the job. Either the caller that goes to sleep sees that nobody is inside, or this sees that it
- * sleeps. */
+/* Leave the job. Either the caller sees that no thread is inside before it sleeps, or this thread sees that
+ * it sleeps. */
 static void leave(void) {
   if (atomic_fetch_sub(&pool.n_inside, 1) > 1 || !atomic_load(&pool.is_awaited)) return;
   pthread_mutex_lock(&pool.lock);
@@ -172,7 +174,7 @@ static int spin(int (*is_so)(uint64_t), uint64_t argument) {
       if (is_so(argument)) return 1;
       relax();
     }
-    sched_yield(); /* to whoever shares the processor: it may be the thread that is waited for */
+    sched_yield(); /* to a thread on the same processor, which may be the awaited one */
   } while (now_ns() < until);
   return 0;
 }
@@ -200,6 +202,7 @@ static void wait_for_workers(void) {
 
 static void *work(void *argument) {
   (void)argument;
+  float_mode_set(); /* not that of the thread that started this one */
   svm_rt rt = {0};
   uint64_t seen = 0;
   while (!atomic_load(&pool.is_ending)) {
@@ -222,6 +225,16 @@ static void wake_sleepers(void) {
   pthread_mutex_lock(&pool.lock);
   pthread_cond_broadcast(&pool.wake);
   pthread_mutex_unlock(&pool.lock);
+}
+
+int threads_start(pthread_t *thread, void *(*run)(void *), void *argument) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigdelset(&all, SIGBUS);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(thread, NULL, run, argument);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return failed;
 }
 
 /* Size of the pool ----------------------------------------------------------------------------- */
@@ -264,14 +277,13 @@ static void end_workers(void) {
   atomic_store(&pool.is_ending, 0);
 }
 
-/* Start what is missing; the caller holds `busy`. Fewer threads than wanted are no error: they only run
+/* Start the missing threads; the caller holds `busy`. Fewer threads than wanted are not an error, only
  * slower. */
 static void start_workers(void) {
   static int is_registered;
   if (!is_registered) is_registered = !pthread_atfork(NULL, NULL, forget_workers);
   int32_t n = threads_count() - 1;
-  while (pool.n_running < n && !pthread_create(&pool.workers[pool.n_running], NULL, work, NULL))
-    pool.n_running++;
+  while (pool.n_running < n && !threads_start(&pool.workers[pool.n_running], work, NULL)) pool.n_running++;
 }
 
 int32_t svm_get_threads(void) { return threads_count(); }
@@ -333,7 +345,7 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
     return;
   }
   if (pool.n_running < n - 1) start_workers();
-  int64_t longest = (n_tiles + n - 1) / n; /* all take part, also where there are few tiles */
+  int64_t longest = (n_tiles + n - 1) / n; /* all take part, even if there are few tiles */
   if (rt->watch && stretch < longest) longest = stretch;
   pool.job = (job){code, buffers, dims, n_tiles, longest, n, scratch, NULL, 0};
   if (rt->timeline && rt->launch) pool.job.timeline = rt->timeline, pool.job.kernel = rt->launch->index;

@@ -1,32 +1,33 @@
 /* The process's pool of threads that share out the tiles of a launch. */
-#ifndef SVM_THREADS_H
-#define SVM_THREADS_H
+#pragma once
 
+#include <pthread.h>
 #include <stddef.h>
 #include <time.h>
 
 #include "base/timeline.h"
 #include "svm.h"
 
-/* What a kernel gets of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI.
+/* A kernel's data of its thread (jit/llvm/abi.py): the offsets of these fields are part of the kernel ABI.
  */
 typedef struct svm_rt {
   void *scratch;       /* 64-byte aligned */
-  int64_t error;       /* 0, or what the kernel found: a KERNEL_ERROR_ below */
+  int64_t error;       /* 0, or the kernel's error: a KERNEL_ERROR_ below */
   int64_t error_value; /* the index, and the size that it should be below; the rows, and the outputs */
   int64_t error_bound;
   int64_t prepared;     /* a kernel's own, as its scratch is; NOTHING_PREPARED when a launch begins */
   size_t scratch_bytes; /* of ours: how much `scratch` has */
   struct watch *watch;  /* of ours: what may stop the call, NULL on the pool's own threads */
-  int64_t is_noted;     /* of ours: `timeline` or `observe` is there */
+  int64_t is_noted;     /* internal: `timeline` or `observe` is set */
   timeline *timeline;   /* of ours: where launches are written, NULL: nowhere */
   timeline_row *launch; /* of ours: the row of the launch that runs */
-  const svm_call_options *observer; /* of ours: whose `observe` is told of launches, NULL: nobody */
+  const svm_call_options *observer; /* internal: whose `observe` is called for launches, NULL: none */
 } svm_rt;
 
 enum {
   KERNEL_ERROR_INDEX = 1,
-  KERNEL_ERROR_ROWS = 2, /* a convolution has other numbers of rows and of outputs */
+  KERNEL_ERROR_ROWS = 2,     /* a convolution has other numbers of rows and of outputs */
+  KERNEL_ERROR_DIVISION = 3, /* a divisor of integers is 0 */
   NOTHING_PREPARED = -1,
   KERNEL_STOPPED = -1 /* no kernel's: the watch stopped the launch between tiles */
 };
@@ -51,10 +52,12 @@ void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dim
 void threads_run_alone(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
                        int64_t n_tiles, int64_t stretch);
 
+/* Start a thread of the runtime's: 0, or not. Signals of the process are for the host's threads, all but that
+ * of a mapped file which was cut short. */
+int threads_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
 /* Threads that threads_run would use at most. */
 int32_t threads_count(void);
 
-/* The time so many milliseconds from now, for waits on the monotonic clock. */
+/* The time `milliseconds` from now, for waits on the monotonic clock. */
 struct timespec threads_deadline(int32_t milliseconds);
-
-#endif

@@ -34,7 +34,7 @@ void timeline_free(void *t) {
   if (t) munmap(t, mapped_bytes());
 }
 
-static _Thread_local int32_t own_number; /* the system's number of this thread, 0 until it was asked for */
+static _Thread_local int32_t own_number; /* the system's id of this thread, 0 until it is requested */
 
 void timeline_forget_thread(void) { own_number = 0; }
 

@@ -1,15 +1,14 @@
-/* A timeline: when calls, launches, threads' shares of launches and host functions began and ended. Any
- * number of threads write to it at once, each to rows of its own. */
-#ifndef SVM_TIMELINE_H
-#define SVM_TIMELINE_H
+/* A timeline: the start and end of calls, launches, threads' shares of launches and host functions. Any
+ * number of threads write to it at once, each to separate rows. */
+#pragma once
 
 #include "svm.h"
 
-/* What a row is about. A share: the tiles of a launch that one thread ran. */
+/* The kind of a row. A share: the tiles of a launch that one thread ran. */
 enum { TIMELINE_CALL, TIMELINE_LAUNCH, TIMELINE_SHARE, TIMELINE_EXTERN };
 
 typedef struct timeline_row {
-  _Atomic int32_t is_complete; /* set last: what a reader may look at */
+  _Atomic int32_t is_complete; /* set last: marks a row as readable */
   int32_t kind, index;         /* TIMELINE_..., number of the function, kernel or host function */
   int32_t thread;              /* the system's number of it */
   int32_t tier;                /* of a launch: SVM_TIER_... */
@@ -20,10 +19,9 @@ typedef struct timeline_row {
   char schedule[64];
 } timeline_row;
 
-/* Rows are short, and what they point to is packed: each new page that they need costs the call more than the
- * clock does. */
+/* Rows are short, and their data is packed, because new pages cost a call more than the clock does. */
 typedef struct timeline {
-  _Atomic int64_t n; /* rows that were asked for: those over `capacity` are lost */
+  _Atomic int64_t n; /* requested rows: those over `capacity` are lost */
   _Atomic int64_t n_dims;
   int64_t capacity, begin_ns;
   int64_t *dims; /* room for SVM_LIMIT_DIMS of each row */
@@ -45,5 +43,3 @@ void timeline_set_dims(timeline *t, timeline_row *row, const int64_t *dims, int3
 
 /* End a row now. NULL is fine. */
 void timeline_end(timeline_row *row);
-
-#endif

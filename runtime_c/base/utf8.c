@@ -1,4 +1,4 @@
-/* UTF-8: what is text and what was cut. */
+/* UTF-8: validity, and truncated characters. */
 #include "base/utf8.h"
 
 /* Bytes of the character at `s`, 0 if it is none. */

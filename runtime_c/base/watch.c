@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "base/float_mode.h"
 #include "base/status.h"
 
 static const int64_t POLL_NS = 50 * 1000 * 1000;
@@ -36,7 +37,9 @@ int32_t watch_look(watch *w) {
   int64_t now = now_ns();
   if (now >= w->deadline_ns) return w->code = SVM_ERROR_TIMEOUT;
   if (now < w->next_poll_ns) return SVM_OK;
-  if (o->poll(o->context)) return w->code = SVM_ERROR_CANCELLED;
+  int is_stopped = o->poll(o->context);
+  float_mode_set(); /* a signal's handler may have set another */
+  if (is_stopped) return w->code = SVM_ERROR_CANCELLED;
   w->next_poll_ns = now + POLL_NS;
   return SVM_OK;
 }

@@ -1,7 +1,6 @@
 /* What may stop a running call: a cancel flag, a deadline, the host's poll. Looked at between kernels,
  * between tiles of long kernels, and every few thousand instructions; never inside of a kernel. */
-#ifndef SVM_WATCH_H
-#define SVM_WATCH_H
+#pragma once
 
 #include "svm.h"
 
@@ -21,5 +20,3 @@ int32_t watch_look(watch *w);
 
 /* The error of a watch that stopped. */
 int32_t watch_fail(const watch *w, svm_error *error);
-
-#endif

@@ -1,4 +1,4 @@
-/* XXH3-128 of long inputs, as its specification gives it: eight lanes of 64 bits over stripes of 64 bytes,
+/* XXH3-128 of long inputs, by its specification: eight lanes of 64 bits over stripes of 64 bytes,
  * blocks of 16 stripes, and two mixes of the lanes at the end. */
 #include "base/xxh3.h"
 

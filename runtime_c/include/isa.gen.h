@@ -15,7 +15,7 @@
 #define SVM_STATIC_ASSERT _Static_assert
 #endif
 
-#define SVM_ISA_HASH UINT64_C(0xc01d57b17f139096)
+#define SVM_ISA_HASH UINT64_C(0xd7415c8f1e817819)
 
 /* code, NAME, "name", "operand:kind ...", flags, "effect" */
 #define SVM_OPCODES(X) \
@@ -73,9 +73,12 @@
   X(51, EXPECT_ITEMS, "expect_items", "a:s tag:i dtype:t rank:i what:n", 4, "if an element of list R[a] has another tag than tag, or is a tensor of another dtype or rank: stop with an error that names the input \"what\" and the element") \
   X(52, DISTINCT, "distinct", "d:d a:s", 4, "R[d] = no two elements of list R[a] (bools, ints, floats, strs) are equal") \
   X(53, TEXT, "text", "d:d function:x args:S", 4, "R[d] = function of strings(R[args...])") \
-  X(54, PART, "part", "d:d a:s begin:s sizes:S", 4, "R[d] = the elements of R[a] from R[begin] on, in row-major order, as many as sizes R[sizes...] have: the same memory, which is not written through R[d]")
+  X(54, PART, "part", "d:d a:s begin:s sizes:S", 4, "R[d] = the elements of R[a] from R[begin] on, in row-major order, as many as sizes R[sizes...] have: the same memory, which is not written through R[d]") \
+  X(55, WRAPPING_ADD, "wrapping_add", "d:d a:s b:s", 4, "R[d] = R[a] + R[b] (ints; the low 64 bits of the result)") \
+  X(56, WRAPPING_SUB, "wrapping_sub", "d:d a:s b:s", 4, "R[d] = R[a] - R[b] (ints; the low 64 bits of the result)") \
+  X(57, WRAPPING_MUL, "wrapping_mul", "d:d a:s b:s", 4, "R[d] = R[a] * R[b] (ints; the low 64 bits of the result)")
 
-#define SVM_N_OPCODES 55
+#define SVM_N_OPCODES 58
 #define SVM_MAX_OPERANDS 5
 
 enum {
@@ -134,6 +137,9 @@ enum {
   SVM_OP_DISTINCT = 52,
   SVM_OP_TEXT = 53,
   SVM_OP_PART = 54,
+  SVM_OP_WRAPPING_ADD = 55,
+  SVM_OP_WRAPPING_SUB = 56,
+  SVM_OP_WRAPPING_MUL = 57,
 };
 
 /* code, name, "a digit for each argument: its tag" */
@@ -229,7 +235,7 @@ enum {
 /* The file's first bytes. */
 typedef struct svm_file_header {
   uint8_t magic[8]; /* 89 53 56 4D 0D 0A 1A 0A */
-  uint32_t format_version; /* 5 where an input has a `function` or is `is_written`, else 4 */
+  uint32_t format_version; /* 5 where an input has a `function` or `memory`, else 4 */
   uint32_t n_sections; /* 14: every section is there exactly once, in the order of the ids */
   uint64_t isa_hash; /* of the instruction set that the program was written for (`SVM_ISA_HASH`) */
   uint64_t file_size; /* bytes of the whole file */
@@ -269,7 +275,7 @@ typedef struct svm_file_input {
   uint32_t rank; /* of a tensor, else 0 */
   int32_t symbol; /* that an int binds (its value is the symbol's), else -1 */
   uint16_t function; /* index of the entry point whose parameter it is; ascending, 0: main */
-  uint16_t is_written; /* 1: a tensor that calls write to, in the caller's memory; else 0 */
+  uint16_t memory; /* of a tensor, 1: calls write to it, in the caller's memory; 2: calls read it as it lies, which must be row by row; 3: both; else 0 */
 } svm_file_input;
 
 SVM_STATIC_ASSERT(sizeof(svm_file_input) == 24, "layout of input");

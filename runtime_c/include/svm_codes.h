@@ -137,10 +137,10 @@ enum {
 #define SVM_DEFAULT_COPY_BYTES 16777216 /* copy auto: files up to this size are copied */
 
 /* strategy
- * auto: generic kernels at once, exact ones in the background
- * jit: exact before the first run
- * bucket: those of the artifact, nothing is compiled
- * generic: generic ones only
+ * auto: generic kernels at once, exact kernels in the background
+ * jit: exact kernels, compiled before their first run
+ * bucket: kernels of the artifact; nothing is compiled
+ * generic: generic kernels only
  */
 enum {
   SVM_STRATEGY_AUTO = 0,
@@ -165,7 +165,7 @@ enum {
 #define SVM_VERIFY_NAMES {"auto", "full", "lazy", "none"}
 
 /* copy
- * auto: up to COPY_BYTES, or where a digest is asked for
+ * auto: up to COPY_BYTES, or if a digest is required
  * always: yes
  * never: no
  */
@@ -177,9 +177,9 @@ enum {
 #define SVM_COPY_NAMES {"auto", "always", "never"}
 
 /* huge_pages
- * auto: where they are copied anyway, and where the file system has them for mapped files
- * always: yes: a file is copied into memory for it, which processes then do not share
- * never: no
+ * auto: for copies, and for mapped files if the file system supports it
+ * always: files are copied into memory for it, which processes then do not share
+ * never: never
  */
 enum {
   SVM_HUGE_PAGES_AUTO = 0,
@@ -189,9 +189,9 @@ enum {
 #define SVM_HUGE_PAGES_NAMES {"auto", "always", "never"}
 
 /* bands
- * auto: where first calls at a shape take less time so
- * always: wherever it can be done
- * never: no
+ * auto: if that is faster in the first calls at a shape
+ * always: wherever possible
+ * never: never
  */
 enum {
   SVM_BANDS_AUTO = 0,
@@ -231,7 +231,7 @@ enum {
 /* entry
  * idle: nobody has asked
  * queued: it waits
- * compiling: somebody is at it
+ * compiling: in progress
  * compiled: it is there
  * failed: it could not be compiled
  * declined: it does not pay

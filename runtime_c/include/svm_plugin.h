@@ -1,12 +1,12 @@
-/* svm_plugin.h: what a plug-in includes, a shared library with functions that programs call.
+/* svm_plugin.h: the header for plug-ins, shared libraries with functions that programs call.
  *
  *   #include "svm_plugin.h"
  *   static int32_t twice(void *context, const svm_value *args, int32_t n_args, const svm_tensor *outputs,
  *                        int32_t n_outputs, svm_error *error) { ... return SVM_OK; }
  *   SVM_PLUGIN(registry) { return registry->dps(registry, "mylib::twice", twice, NULL); }
  *
- * `cc -shared -fPIC -I include twice.c -o twice.so` needs no library of shapevm's. Functions may be called
- * from several threads at once. docs/plug-ins.md explains all of it. */
+ * `cc -shared -fPIC -I include twice.c -o twice.so` needs no library of shapevm. Functions may be called from
+ * several threads at once. docs/plug-ins.md has the details. */
 #ifndef SVM_PLUGIN_H
 #define SVM_PLUGIN_H
 
@@ -24,7 +24,7 @@ extern "C" {
 #define SVM_PLUGIN_ABI 1
 
 /* Functions of svm.h for values: a plug-in is not linked with the runtime that loads it. They live as long as
- * the process, so that a plug-in may register them as the context of its functions. */
+ * the process, so a plug-in may register them as the context of its functions. */
 typedef struct svm_plugin_values {
   int32_t (*tensor)(int32_t dtype, int32_t rank, const int64_t *sizes, svm_value *result, svm_error *error);
   int32_t (*item)(const svm_value *container, int64_t index, svm_value *key, svm_value *item);
@@ -32,9 +32,9 @@ typedef struct svm_plugin_values {
   void (*release)(svm_value *value);
 } svm_plugin_values;
 
-/* What a plug-in registers its functions with, while svm_plugin_init runs. `packed`: a function that returns
+/* The registry for a plug-in's functions, valid while svm_plugin_init runs. `packed`: a function that returns
  * values; `dps`: one that fills given tensors. Functions that the program does not call are ignored. An init
- * that returns anything but SVM_OK says why in `error`. */
+ * that returns anything but SVM_OK gives the reason in `error`. */
 typedef struct svm_registry svm_registry;
 struct svm_registry {
   int32_t (*packed)(svm_registry *registry, const char *name, svm_extern function, void *context);
@@ -58,7 +58,7 @@ typedef int32_t (*svm_plugin_start)(svm_registry *registry);
   SVM_PLUGIN_EXPORT int32_t svm_plugin_init(svm_registry *registry);        \
   SVM_PLUGIN_EXPORT int32_t svm_plugin_init(svm_registry *registry)
 
-/* Write one sentence, as printf does, into `error`; returns the code that the function returns then. */
+/* Format one sentence, like printf, into `error`; returns the code that the function should return. */
 __attribute__((format(printf, 2, 3), unused)) static int32_t svm_plugin_fail(svm_error *error,
                                                                              const char *format, ...) {
   va_list args;

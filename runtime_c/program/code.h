@@ -1,6 +1,5 @@
 /* Code objects: their records parsed and evaluated, their machine code mapped. */
-#ifndef SVM_CODE_H
-#define SVM_CODE_H
+#pragma once
 
 #include "base/threads.h"
 #include "isa.gen.h"
@@ -38,7 +37,7 @@ enum { NO_MAX = -1 }; /* svm_file_range.max: unbounded */
 /* Whether the object is for these dims. */
 int code_fits(const code_object *object, const int64_t *dims);
 
-/* What the object must agree with: its kernel. `buffers`: the signature's bytes. */
+/* The kernel that the object must match. `buffers`: the signature's bytes. */
 typedef struct code_signature {
   uint32_t n_dims, n_buffers;
   const void *buffers;
@@ -85,5 +84,3 @@ typedef struct code_piece {
 int32_t code_map_make(const code_piece *pieces, int32_t n, int write_perf_map, code_map *out, void **starts,
                       svm_error *error);
 void code_map_free(code_map *map);
-
-#endif

@@ -17,7 +17,7 @@ static int by_low(const void *a, const void *b) {
   return x->object < y->object ? -1 : x->object > y->object;
 }
 
-/* Sort the spans by what they are in a dim; return how many different lows they have. */
+/* Sort the spans by a dim; return the number of different lows. */
 static int32_t sort_by(code_index *x, uint32_t dim) {
   int32_t n_different = 0;
   x->dim = dim;

@@ -1,6 +1,5 @@
 /* Which of a kernel's code objects are for a launch's dims, without looking at all of them. */
-#ifndef SVM_CODE_INDEX_H
-#define SVM_CODE_INDEX_H
+#pragma once
 
 #include "program/code.h"
 
@@ -10,7 +9,7 @@ typedef struct code_span {
   int32_t object;
 } code_span;
 
-/* Objects in order of the dim that tells most of them apart. */
+/* Objects in order of the dim that distinguishes most of them. */
 typedef struct code_index {
   const code_object *objects;
   code_span *spans;
@@ -26,5 +25,3 @@ code_index code_index_make(const code_object *objects, int32_t n_objects, uint32
 /* The first object for these dims, NULL without any. Ranges that do not overlap in the index' dim, such as
  * those of sizes that round up to multiples, cost a binary search. */
 const code_object *code_index_find(const code_index *x, const int64_t *dims);
-
-#endif

@@ -2,6 +2,7 @@
 #include "program/image.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -158,7 +159,7 @@ static int32_t check_code_chunks(const image *image, svm_error *error) {
   return SVM_OK;
 }
 
-/* Point the sections into `base`, where the whole file but perhaps WEIGHTS lies. */
+/* Point the sections into `base`, which holds the whole file except perhaps WEIGHTS. */
 static int32_t set_sections(image *out, const uint8_t *base, svm_error *error) {
   const svm_file_section *rows = (const svm_file_section *)(base + sizeof(svm_file_header));
   for (int32_t id = 1; id <= SVM_FILE_N_SECTIONS; id++) {
@@ -211,7 +212,7 @@ static int is_copied(const svm_options *options, uint64_t size) {
   return options->sha256 || size <= SVM_DEFAULT_COPY_BYTES;
 }
 
-/* Check header and table as they are in the file, which tells how much to read. */
+/* Check header and table in the file, which give the bytes to read. */
 static int32_t check_head(int file, const char *path, uint64_t size, uint8_t head[HEAD_BYTES],
                           uint64_t *weights, svm_error *error) {
   if (mapping_read(file, head, size < HEAD_BYTES ? size : HEAD_BYTES, 0))
@@ -229,7 +230,8 @@ static int32_t check_file_digest(int file, const char *path, uint64_t size, cons
   if (!wanted) return SVM_OK;
   if (mapping_make(&whole, file, path, 0, size, 0, error)) return error->code;
   int32_t code = check_digest(whole.data, size, path, wanted, error);
-  if (!code) code = mapping_check(&whole, path, error);
+  int64_t modified;
+  if (!code && mapping_state(&whole, &modified)) code = mapping_fail_changed(path, error);
   mapping_free(&whole);
   return code;
 }
@@ -258,7 +260,8 @@ static int32_t read_image(image *out, int file, const svm_options *options, svm_
                        out->path);
   if (!code) code = set_sections(out, base, error);
   if (!code && !is_whole) out->sections[SVM_SECTION_WEIGHTS].data = out->weights.data;
-  return code ? code : image_check_file(out, error);
+  int was_touched;
+  return code ? code : image_check_file(out, &was_touched, error);
 }
 
 int32_t image_open_file(image *out, int file, const char *path, const svm_options *options,
@@ -269,8 +272,61 @@ int32_t image_open_file(image *out, int file, const char *path, const svm_option
   return code;
 }
 
-int32_t image_check_file(const image *image, svm_error *error) {
-  return mapping_check(&image->weights, image->path, error);
+/* A file whose time is another one is read once, by one thread. */
+static pthread_mutex_t comparing = PTHREAD_MUTEX_INITIALIZER;
+
+void image_lock(void) { pthread_mutex_lock(&comparing); }
+void image_unlock(void) { pthread_mutex_unlock(&comparing); }
+
+/* Whether the file has the bytes that were loaded from it. */
+static int is_as_loaded(const image *image) {
+  enum { PIECE = 1 << 16 };
+  const mapping *copy = &image->copy;
+  size_t size = (size_t)(image->sections[SVM_SECTION_WEIGHTS].row->offset);
+  char *piece = malloc(PIECE);
+  int is_same = piece != NULL;
+  for (size_t at = 0; is_same && at < size; at += PIECE) {
+    size_t n = size - at < PIECE ? size - at : PIECE;
+    is_same =
+        !mapping_read(image->weights.file, piece, n, at) && !memcmp((const char *)copy->data + at, piece, n);
+  }
+  free(piece);
+  int was_blocked = mapping_arm(&image->weights);
+  uint64_t n_chunks = image_n_chunks(image, SVM_SECTION_WEIGHTS);
+  for (uint64_t i = 0; is_same && i < n_chunks; i++)
+    is_same = image_is_chunk_sound(image, SVM_SECTION_WEIGHTS, i);
+  mapping_disarm(was_blocked);
+  return is_same;
+}
+
+/* Look at a file that had another time just now. */
+static int32_t check_touched(image *image, svm_error *error) {
+  enum { TRIES = 3 }; /* it may be changing now */
+  int64_t modified, later;
+  for (int i = 0; i < TRIES; i++) {
+    int state = mapping_state(&image->weights, &modified);
+    if (state == MAPPING_SAME) return SVM_OK;
+    if (state == MAPPING_CHANGED || modified == image->refused) break;
+    mapping_wait_for_clock(modified);
+    int is_same = is_as_loaded(image);
+    if (mapping_state(&image->weights, &later) == MAPPING_CHANGED) break;
+    if (later != modified) continue;
+    if (is_same) return atomic_store(&image->weights.modified, modified), SVM_OK;
+    image->refused = modified;
+  }
+  return mapping_fail_changed(image->path, error);
+}
+
+int32_t image_check_file(image *image, int *was_touched, svm_error *error) {
+  int64_t modified;
+  int state = mapping_state(&image->weights, &modified);
+  *was_touched = state == MAPPING_TOUCHED;
+  if (state == MAPPING_SAME) return SVM_OK;
+  if (state == MAPPING_CHANGED) return mapping_fail_changed(image->path, error);
+  image_lock();
+  int32_t code = check_touched(image, error);
+  image_unlock();
+  return code;
 }
 
 void image_close(image *image) {

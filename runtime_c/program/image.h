@@ -1,6 +1,5 @@
-/* The container: header, section table, sections in memory that nobody else can change. */
-#ifndef SVM_IMAGE_H
-#define SVM_IMAGE_H
+/* The container: header, section table, sections in private memory. */
+#pragma once
 
 #include <stddef.h>
 
@@ -14,13 +13,13 @@ typedef struct section {
   const svm_file_section *row;
 } section;
 
-/* A file's sections are read into `copy`, so that whoever changes the file later cannot change what was
- * verified; the WEIGHTS of large files are mapped (svm_options.copy). In an image from memory all is the
- * caller's. */
+/* A file's sections are read into `copy`, so that later changes of the file cannot affect verified data; the
+ * WEIGHTS of large files are mapped (svm_options.copy). An image from memory belongs to the caller. */
 typedef struct image {
   section sections[SVM_FILE_N_SECTIONS + 1]; /* by id */
   mapping copy, weights;
-  char *path; /* for messages: the file's, or "artifact" */
+  char *path;      /* for messages: the file's, or "artifact" */
+  int64_t refused; /* time of the mapped file when it had other bytes, 0: it never had; under image_lock */
   uint32_t version;
 } image;
 
@@ -31,8 +30,13 @@ int32_t image_open_memory(image *out, const void *data, size_t size, const svm_o
                           svm_error *error);
 void image_close(image *image);
 
-/* The file still is what was opened: see mapping_check. */
-int32_t image_check_file(const image *image, svm_error *error);
+/* The file still has the bytes that were opened. Where its time alone is another one it is read once: what
+ * was computed from it before may be wrong (`was_touched`). */
+int32_t image_check_file(image *image, int *was_touched, svm_error *error);
+
+/* Around a fork: no other thread is reading a file for that. */
+void image_lock(void);
+void image_unlock(void);
 
 /* Number of chunks of a section that CHUNKS has hashes of. */
 uint64_t image_n_chunks(const image *image, int32_t id);
@@ -42,5 +46,3 @@ int image_is_chunk_sound(const image *image, int32_t id, uint64_t index);
 
 /* Name of a section, for errors. */
 const char *section_name(int32_t id);
-
-#endif

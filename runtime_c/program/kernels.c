@@ -55,10 +55,10 @@ static int32_t load_signatures(svm_program *p, svm_error *error) {
   if (s->count > s->size / sizeof(svm_file_kernel) || s->count > INT32_MAX)
     return broken(error, "KERNELS is shorter than its count");
   p->kernels = calloc(s->count + 1, sizeof *p->kernels);
-  p->buffers = calloc(s->size / sizeof(svm_file_buffer) + 1, sizeof *p->buffers);
-  if (!p->kernels || !p->buffers)
+  p->native.buffers = calloc(s->size / sizeof(svm_file_buffer) + 1, sizeof *p->native.buffers);
+  if (!p->kernels || !p->native.buffers)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the kernel table");
-  buffer_type *buffers = p->buffers;
+  buffer_type *buffers = p->native.buffers;
   for (; p->n_kernels < (int32_t)s->count; p->n_kernels++) {
     kernel *k = &p->kernels[p->n_kernels];
     int32_t code = load_kernel(p, &c, k, buffers, error);
@@ -130,16 +130,16 @@ static int32_t load_all_objects(svm_program *p, svm_error *error) {
   for (int32_t i = 0; i < p->n_kernels; i++) n += (uint64_t)p->kernels[i].n_objects;
   if (s->count != n || n > s->size / sizeof(svm_file_object))
     return broken(error, "OBJECTS holds other objects than KERNELS counts");
-  p->objects = calloc(n + 1, sizeof *p->objects);
-  p->spans = calloc(n + 1, sizeof *p->spans);
-  if (!p->objects || !p->spans)
+  p->native.objects = calloc(n + 1, sizeof *p->native.objects);
+  p->native.spans = calloc(n + 1, sizeof *p->native.spans);
+  if (!p->native.objects || !p->native.spans)
     return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the table of code objects");
-  code_object *objects = p->objects;
+  code_object *objects = p->native.objects;
   for (int32_t i = 0; i < p->n_kernels; i++) {
     kernel *k = &p->kernels[i];
     k->objects = objects;
     objects += k->n_objects;
-    int32_t code = load_objects(p, k, &c, &total, p->spans + (k->objects - p->objects), error);
+    int32_t code = load_objects(p, k, &c, &total, p->native.spans + (k->objects - p->native.objects), error);
     if (code) return code;
   }
   return c.at == c.end ? SVM_OK : broken(error, "OBJECTS is longer than its records");
@@ -187,7 +187,7 @@ static int32_t map_code(svm_program *p, kernel **owners, code_piece *pieces, voi
       k->info.code_bytes += (int64_t)o->code_size;
     }
   }
-  if (code_map_make(pieces, n, p->options.perf_map, &p->code_map, starts, error)) return error->code;
+  if (code_map_make(pieces, n, p->options.perf_map, &p->native.code_map, starts, error)) return error->code;
   for (int32_t i = 0, j = 0; i < n; i++) {
     j = i && owners[i] == owners[i - 1] ? j + 1 : 0;
     code_object *o = &owners[i]->objects[j];

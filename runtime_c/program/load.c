@@ -1,6 +1,7 @@
 /* The loader's tables: strings, contract, constants, functions. Hashes were checked; meaning is checked here.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,12 +101,13 @@ const char *load_string(const svm_program *p, uint64_t index, const char *where,
 
 static int32_t load_symbols(svm_program *p, svm_error *error) {
   cursor c = cursor_of(p, SVM_SECTION_SYMBOLS, error);
-  if (take_count(p, SVM_SECTION_SYMBOLS, sizeof(svm_file_symbol), SVM_LIMIT_SYMBOLS, &p->n_symbols, error))
+  if (take_count(p, SVM_SECTION_SYMBOLS, sizeof(svm_file_symbol), SVM_LIMIT_SYMBOLS, &p->io.n_symbols, error))
     return error->code;
-  if (!(p->symbols = make_rows((uint64_t)p->n_symbols, sizeof *p->symbols, error))) return error->code;
-  for (int32_t i = 0; i < p->n_symbols; i++) {
+  if (!(p->io.symbols = make_rows((uint64_t)p->io.n_symbols, sizeof *p->io.symbols, error)))
+    return error->code;
+  for (int32_t i = 0; i < p->io.n_symbols; i++) {
     const svm_file_symbol *row = take(&c, (uint64_t)i, 1, sizeof *row);
-    svm_symbol_info *s = &p->symbols[i];
+    svm_symbol_info *s = &p->io.symbols[i];
     if (!row || !(s->name = load_string(p, row->name, "SYMBOLS", error)) ||
         !(s->why = load_string(p, row->why, "SYMBOLS", error)))
       return error->code;
@@ -113,7 +115,7 @@ static int32_t load_symbols(svm_program *p, svm_error *error) {
       return broken(&c, (uint64_t)i, "its bounds contradict each other");
     s->min = row->min, s->max = row->max, s->multiple_of = row->multiple_of;
   }
-  return check_end(&c, (uint64_t)p->n_symbols);
+  return check_end(&c, (uint64_t)p->io.n_symbols);
 }
 
 static int32_t load_axis(const svm_program *p, const cursor *c, uint64_t index, const svm_file_axis *row,
@@ -125,14 +127,14 @@ static int32_t load_axis(const svm_program *p, const cursor *c, uint64_t index, 
   if ((*out->expression != 0) != is_text)
     return broken(c, index, "an axis has a text and another size, or neither");
   if (is_text ? row->scale || row->offset
-              : row->symbol < SVM_FILE_NO_SYMBOL || row->symbol >= p->n_symbols ||
+              : row->symbol < SVM_FILE_NO_SYMBOL || row->symbol >= p->io.n_symbols ||
                     (is_fixed ? row->scale || row->offset < 0 : row->scale < 1)) {
     return broken(c, index, "an axis has no such symbol, scale or offset");
   }
   return SVM_OK;
 }
 
-/* The `rank` axes behind a row. */
+/* The `rank` axes after a row. */
 static int32_t load_axes(const svm_program *p, cursor *c, uint64_t index, uint32_t rank, int is_output,
                          svm_axis_info *axes) {
   const svm_file_axis *from = take(c, index, rank, sizeof *from);
@@ -150,13 +152,14 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
   if (!row) return c->error->code;
   int is_tensor = row->kind == SVM_TAG_TENSOR;
   if (row->kind < SVM_TAG_BOOL || row->kind > SVM_TAG_LIST) return broken(c, i, "its kind is unknown");
-  if (row->is_written > is_tensor || (i && row->function < p->input_functions[i - 1]))
-    return broken(c, i, "its function, or it is written and no tensor");
-  p->input_functions[i] = row->function;
-  p->is_written[i] = (uint8_t)row->is_written;
+  if (row->memory > (is_tensor ? WRITTEN | IN_ROWS : 0) ||
+      (i && row->function < p->io.input_functions[i - 1]))
+    return broken(c, i, "its function, or what it says of memory");
+  p->io.input_functions[i] = row->function;
+  p->io.memory[i] = (uint8_t)row->memory;
   if (is_tensor ? row->dtype >= SVM_DTYPE_COUNT || row->rank > SVM_LIMIT_RANK : row->dtype || row->rank)
     return broken(c, i, "its dtype or rank");
-  if (row->symbol < -1 || row->symbol >= p->n_symbols || (row->symbol >= 0 && row->kind != SVM_TAG_INT))
+  if (row->symbol < -1 || row->symbol >= p->io.n_symbols || (row->symbol >= 0 && row->kind != SVM_TAG_INT))
     return broken(c, i, "its symbol");
   *out = (svm_input_info){load_string(p, row->name, "INPUTS", c->error),
                           (int32_t)row->kind,
@@ -169,17 +172,17 @@ static int32_t load_input(const svm_program *p, cursor *c, int32_t index, svm_ax
 
 /* Every symbol occurs, so that binding the inputs binds all. */
 static int32_t check_symbols_occur(const svm_program *p, svm_error *error) {
-  for (int32_t s = 0; s < p->n_symbols; s++) {
+  for (int32_t s = 0; s < p->io.n_symbols; s++) {
     int occurs = 0;
-    for (int32_t i = 0; i < p->n_inputs && !occurs; i++) { /* of any entry point */
-      const svm_input_info *input = &p->inputs[i];
+    for (int32_t i = 0; i < p->io.n_inputs && !occurs; i++) { /* of any entry point */
+      const svm_input_info *input = &p->io.inputs[i];
       occurs = input->symbol == s;
       for (int32_t a = 0; a < input->rank && !occurs; a++) occurs = input->axes[a].symbol == s;
     }
     if (!occurs)
       return status_fail(error, SVM_ERROR_ARTIFACT,
                          "artifact: symbol \"%.100s\" is bound by no input; export it again",
-                         p->symbols[s].name);
+                         p->io.symbols[s].name);
   }
   return SVM_OK;
 }
@@ -187,18 +190,18 @@ static int32_t check_symbols_occur(const svm_program *p, svm_error *error) {
 static int32_t load_inputs(svm_program *p, svm_error *error) {
   cursor c = cursor_of(p, SVM_SECTION_INPUTS, error);
   uint64_t n_axes = p->image.sections[SVM_SECTION_INPUTS].size / sizeof(svm_file_axis), used = 0;
-  if (take_count(p, SVM_SECTION_INPUTS, sizeof(svm_file_input), SVM_LIMIT_INPUTS, &p->n_inputs, error))
+  if (take_count(p, SVM_SECTION_INPUTS, sizeof(svm_file_input), SVM_LIMIT_INPUTS, &p->io.n_inputs, error))
     return error->code;
-  if (!(p->inputs = make_rows((uint64_t)p->n_inputs, sizeof *p->inputs, error))) return error->code;
-  if (!(p->axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->axes, error))) return error->code;
-  if (!(p->input_functions = make_rows((uint64_t)p->n_inputs, sizeof *p->input_functions, error)) ||
-      !(p->is_written = make_rows((uint64_t)p->n_inputs, sizeof *p->is_written, error)))
+  if (!(p->io.inputs = make_rows((uint64_t)p->io.n_inputs, sizeof *p->io.inputs, error))) return error->code;
+  if (!(p->io.axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->io.axes, error))) return error->code;
+  if (!(p->io.input_functions = make_rows((uint64_t)p->io.n_inputs, sizeof *p->io.input_functions, error)) ||
+      !(p->io.memory = make_rows((uint64_t)p->io.n_inputs, sizeof *p->io.memory, error)))
     return error->code;
-  for (int32_t i = 0; i < p->n_inputs; i++) {
-    if (load_input(p, &c, i, p->axes + used, &p->inputs[i])) return error->code;
-    used += (uint64_t)p->inputs[i].rank;
+  for (int32_t i = 0; i < p->io.n_inputs; i++) {
+    if (load_input(p, &c, i, p->io.axes + used, &p->io.inputs[i])) return error->code;
+    used += (uint64_t)p->io.inputs[i].rank;
   }
-  int32_t code = check_end(&c, (uint64_t)p->n_inputs);
+  int32_t code = check_end(&c, (uint64_t)p->io.n_inputs);
   return code ? code : check_symbols_occur(p, error);
 }
 
@@ -220,16 +223,17 @@ static int32_t load_output(const svm_program *p, cursor *c, int32_t index, svm_a
 static int32_t load_outputs(svm_program *p, svm_error *error) {
   cursor c = cursor_of(p, SVM_SECTION_OUTPUTS, error);
   uint64_t n_axes = p->image.sections[SVM_SECTION_OUTPUTS].size / sizeof(svm_file_axis), used = 0;
-  if (take_count(p, SVM_SECTION_OUTPUTS, sizeof(svm_file_output), SVM_LIMIT_INPUTS, &p->n_outputs, error))
+  if (take_count(p, SVM_SECTION_OUTPUTS, sizeof(svm_file_output), SVM_LIMIT_INPUTS, &p->io.n_outputs, error))
     return error->code;
-  if (!(p->outputs = make_rows((uint64_t)p->n_outputs, sizeof *p->outputs, error))) return error->code;
-  if (!(p->output_axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->output_axes, error)))
+  if (!(p->io.outputs = make_rows((uint64_t)p->io.n_outputs, sizeof *p->io.outputs, error)))
     return error->code;
-  for (int32_t i = 0; i < p->n_outputs; i++) {
-    if (load_output(p, &c, i, p->output_axes + used, &p->outputs[i])) return error->code;
-    used += (uint64_t)p->outputs[i].rank;
+  if (!(p->io.output_axes = make_rows(n_axes + SVM_LIMIT_RANK, sizeof *p->io.output_axes, error)))
+    return error->code;
+  for (int32_t i = 0; i < p->io.n_outputs; i++) {
+    if (load_output(p, &c, i, p->io.output_axes + used, &p->io.outputs[i])) return error->code;
+    used += (uint64_t)p->io.outputs[i].rank;
   }
-  return check_end(&c, (uint64_t)p->n_outputs);
+  return check_end(&c, (uint64_t)p->io.n_outputs);
 }
 
 /* Constants ------------------------------------------------------------------------------------ */
@@ -238,9 +242,12 @@ static int32_t load_tensor(svm_program *p, cursor *c, uint64_t i, const svm_file
                            const int64_t *sizes, value *out) {
   const section *weights = &p->image.sections[SVM_SECTION_WEIGHTS];
   if (row->dtype >= SVM_DTYPE_COUNT || row->value) return broken(c, i, "its dtype or value");
+  int64_t around[SVM_LIMIT_RANK]; /* a size of 0: others compute strides in bytes from the rest */
+  for (uint32_t axis = 0; axis < row->rank; axis++) around[axis] = sizes[axis] ? sizes[axis] : 1;
+  if (checked_bytes((int32_t)row->dtype, checked_elements((int32_t)row->rank, around)) < 0)
+    return broken(c, i, "its sizes, which are negative or make over 2^62 bytes");
   int64_t n_bytes = checked_bytes((int32_t)row->dtype, checked_elements((int32_t)row->rank, sizes));
-  if (n_bytes < 0 || row->size != (uint64_t)n_bytes)
-    return broken(c, i, "its sizes do not make its number of bytes");
+  if (row->size != (uint64_t)n_bytes) return broken(c, i, "its sizes do not make its number of bytes");
   if (row->offset % SVM_FILE_ALIGN || row->offset > weights->size || row->size > weights->size - row->offset)
     return broken(c, i, "it leaves WEIGHTS");
   void *data = (void *)(uintptr_t)(weights->data + row->offset); /* never written: origin CONSTANT */
@@ -337,32 +344,32 @@ static int32_t load_contract(svm_program *p, int32_t index, int32_t input, int32
   function *f = &p->functions[index];
   *out = (contract){.function = index,
                     .n_outputs = f->info.n_results,
-                    .n_key = 1 + p->n_symbols,
+                    .n_key = 1 + p->io.n_symbols,
                     .is_planned = 1,
-                    .inputs = p->inputs + input,
-                    .outputs = p->outputs + output,
-                    .is_written = p->is_written + input};
-  for (int32_t i = input; i < p->n_inputs && p->input_functions[i] == index; i++) {
+                    .inputs = p->io.inputs + input,
+                    .outputs = p->io.outputs + output,
+                    .memory = p->io.memory + input};
+  for (int32_t i = input; i < p->io.n_inputs && p->io.input_functions[i] == index; i++) {
     out->n_inputs++;
-    out->is_planned &= p->inputs[i].kind != SVM_TAG_STR && p->inputs[i].kind != SVM_TAG_LIST;
-    out->writes |= p->is_written[i];
+    out->is_planned &= p->io.inputs[i].kind != SVM_TAG_STR && p->io.inputs[i].kind != SVM_TAG_LIST;
+    out->writes |= (p->io.memory[i] & WRITTEN) != 0;
   }
   f->contract = out;
-  if (f->info.n_params != out->n_inputs + p->n_symbols)
+  if (f->info.n_params != out->n_inputs + p->io.n_symbols)
     return broken_entry(f->info.name, "its parameters are not the inputs and symbols", error);
-  if (out->n_outputs > p->n_outputs - output)
+  if (out->n_outputs > p->io.n_outputs - output)
     return broken_entry(f->info.name, "its results are not the outputs", error);
   return SVM_OK;
 }
 
 static int32_t load_contracts(svm_program *p, svm_error *error) {
   int32_t n = 1, input = 0, output = 0, needs = 0;
-  for (int32_t i = 0; i < p->n_inputs; i++) {
-    int32_t of = p->input_functions[i];
-    n += of != (i ? p->input_functions[i - 1] : 0);
-    needs |= of || p->is_written[i];
+  for (int32_t i = 0; i < p->io.n_inputs; i++) {
+    int32_t of = p->io.input_functions[i];
+    n += of != (i ? p->io.input_functions[i - 1] : 0);
+    needs |= of || p->io.memory[i];
     if (of >= p->n_functions)
-      return broken_entry(p->inputs[i].name, "there is no function of its index", error);
+      return broken_entry(p->io.inputs[i].name, "there is no function of its index", error);
   }
   if (n > SVM_LIMIT_ENTRY_POINTS)
     return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: %d entry points; at most %d are allowed", n,
@@ -370,14 +377,14 @@ static int32_t load_contracts(svm_program *p, svm_error *error) {
   if (p->image.version != (needs ? SVM_FILE_VERSION : SVM_FILE_FIRST_VERSION))
     return status_fail(error, SVM_ERROR_ARTIFACT, "artifact: its inputs are not those of format version %u",
                        p->image.version);
-  if (!(p->contracts = make_rows((uint64_t)n, sizeof *p->contracts, error))) return error->code;
-  for (; p->n_contracts < n; p->n_contracts++) {
-    contract *made = &p->contracts[p->n_contracts];
-    if (load_contract(p, p->n_contracts ? p->input_functions[input] : 0, input, output, made, error))
+  if (!(p->io.contracts = make_rows((uint64_t)n, sizeof *p->io.contracts, error))) return error->code;
+  for (; p->io.n_contracts < n; p->io.n_contracts++) {
+    contract *made = &p->io.contracts[p->io.n_contracts];
+    if (load_contract(p, p->io.n_contracts ? p->io.input_functions[input] : 0, input, output, made, error))
       return error->code;
     input += made->n_inputs, output += made->n_outputs;
   }
-  return output == p->n_outputs
+  return output == p->io.n_outputs
              ? SVM_OK
              : broken_entry(p->functions[0].info.name, "the results are fewer than the outputs", error);
 }
@@ -402,4 +409,17 @@ int32_t load_tables(svm_program *p, svm_error *error) {
     if (code) return code;
   }
   return SVM_OK;
+}
+
+int32_t check_strategy(int32_t strategy, svm_error *error) {
+  static const char *const NAMES[] = SVM_STRATEGY_NAMES;
+  enum { N = sizeof NAMES / sizeof *NAMES };
+  char known[N * 24] = "";
+  if (strategy >= 0 && strategy < N) return SVM_OK;
+  for (int i = 0; i < N; i++) {
+    size_t at = strlen(known);
+    snprintf(known + at, sizeof known - at, "%s%d (%s)", i ? ", " : "", i, NAMES[i]);
+  }
+  return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; known are %s", strategy,
+                     known);
 }

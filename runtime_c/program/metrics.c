@@ -24,7 +24,8 @@ static void add_program(svm_program *p, const char *label, text_buffer *t) {
   } rows[] = {
       {"calls", "counter", "Calls of the program's functions.", s.calls},
       {"replays", "counter", "Calls that replayed a plan.", s.replays},
-      {"band_runs", "counter", "Runs of several kernels in bands of lines.", atomic_load(&p->n_band_runs)},
+      {"band_runs", "counter", "Runs of several kernels in bands of lines.",
+       atomic_load(&p->counters.n_band_runs)},
       {"traces", "counter", "Calls that were traced to make a plan.", s.traces},
       {"interpreted", "counter", "Calls that were interpreted.", s.interpreted},
       {"extern_calls", "counter", "Calls of host functions: of PyTorch's kernels.", s.extern_calls},
@@ -45,7 +46,7 @@ static void add_program(svm_program *p, const char *label, text_buffer *t) {
     text_add(t, " %" PRId64 "\n", rows[i].value);
   }
   add_family(t, "call_seconds", "histogram", "Seconds that calls of main took since they are timed.");
-  latencies_write(&p->latencies, "shapevm_call_seconds", label, t);
+  latencies_write(&p->observers.latencies, "shapevm_call_seconds", label, t);
 }
 
 static int64_t entries_of(const svm_site_stats *s) { return s->n_entries; }
@@ -77,6 +78,8 @@ static void add_sites(svm_program *p, const char *label, text_buffer *t) {
 }
 
 int32_t svm_metrics(svm_program *p, const char *model, char **out, svm_error *error) {
+  if (status_need(p, "svm_metrics: program", error) || status_need(out, "svm_metrics: text", error))
+    return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   text_buffer t = {0}, label = {0};
   if (model) {
@@ -100,6 +103,7 @@ int32_t svm_metrics(svm_program *p, const char *model, char **out, svm_error *er
 }
 
 void svm_time_calls(svm_program *p, int32_t is_on) {
-  if (is_on) atomic_fetch_or(&p->counted, COUNT_TIMES);
-  else atomic_fetch_and(&p->counted, ~COUNT_TIMES);
+  if (!p) return;
+  if (is_on) atomic_fetch_or(&p->observers.counted, COUNT_TIMES);
+  else atomic_fetch_and(&p->observers.counted, ~COUNT_TIMES);
 }

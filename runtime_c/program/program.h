@@ -1,7 +1,6 @@
 /* A loaded program: immutable tables, and beside them the parts that calls change (call sites, plans,
  * contexts). */
-#ifndef SVM_PROGRAM_H
-#define SVM_PROGRAM_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +9,6 @@
 #include "base/lru.h"
 #include "program/code_index.h"
 #include "program/image.h"
-#include "program/weights.h"
 #include "values/value.h"
 #include "svm.h"
 
@@ -21,9 +19,9 @@ struct retired;
 struct timeline;
 
 enum { N_MET = 64 };
+enum { WRITTEN = 1, IN_ROWS = 2 }; /* `memory` of an input: bits */
 
-/* What the inputs of an entry point must be, and what it gives; its function takes the inputs, then all
- * symbols. */
+/* The required inputs of an entry point, and its outputs; its function takes the inputs, then all symbols. */
 typedef struct contract {
   int32_t function, n_inputs, n_outputs;
   int32_t n_key;      /* values of a plan's key: the function, symbols, then inputs (see is_in_key) */
@@ -32,8 +30,8 @@ typedef struct contract {
   int32_t writes;     /* to some input */
   const svm_input_info *inputs;
   const svm_output_info *outputs;
-  const uint8_t *is_written;        /* per input */
-  _Atomic int32_t is_never_planned; /* the trace was too long, or flow depended on what a kernel computed */
+  const uint8_t *memory;            /* per input */
+  _Atomic int32_t is_never_planned; /* the trace was too long, or flow depended on a kernel's result */
   _Atomic uint64_t met[N_MET];      /* hashes of keys that came once, where flow is not static */
 } contract;
 
@@ -115,69 +113,126 @@ typedef struct extern_slot {
 
 static inline int extern_is_registered(const extern_slot *slot) { return slot->function || slot->writer; }
 
-/* Whether a program calls `name` there: "a::b" stands for "a::b.default" too, as torch writes it. */
-int extern_is_named(const extern_slot *slot, const char *name);
-
 /* Place of a host function's calls of one kind, by its name's string. */
 static inline int64_t extern_key(uint32_t name, int32_t kind) { return 2 * (int64_t)name + kind; }
+
+/* The check of WEIGHTS: see weights.c. */
+typedef struct weights_check {
+  _Atomic int32_t state;
+  _Atomic int32_t is_stopped;
+  _Atomic uint64_t next, n_done; /* chunks taken by some thread, and finished */
+  pthread_t thread;
+  int32_t has_thread;
+  svm_error damage; /* set before `state` says so */
+} weights_check;
 
 enum { PLAN_BUCKETS = 1024 };
 
 enum { COUNT_SIZES = 1, COUNT_TIMES = 2 }; /* svm_record, svm_time_calls */
+
+/* The host's view: the symbols, inputs and outputs of all entry points, in order. */
+typedef struct interface {
+  int32_t n_symbols, n_inputs, n_outputs, n_contracts;
+  int32_t n_key; /* of the contract that has most */
+  svm_symbol_info *symbols;
+  svm_input_info *inputs;
+  int32_t *input_functions;
+  uint8_t *memory;
+  svm_axis_info *axes, *output_axes;
+  svm_output_info *outputs;
+  contract *contracts; /* main's first */
+} interface;
+
+/* The artifact's code for this CPU; kernels point into it. */
+typedef struct native_code {
+  buffer_type *buffers;
+  code_object *objects;
+  code_span *spans; /* of the kernels' indices */
+  code_map code_map;
+} native_code;
+
+/* Settings of the host between calls. */
+typedef struct switches {
+  _Atomic int32_t strategy;
+  _Atomic int32_t max_calls, max_nesting; /* see svm_limit_depth */
+  _Atomic int32_t bands;                  /* see svm_use_bands */
+} switches;
+
+/* Counted by calls without the lock. */
+typedef struct counters {
+  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles, n_extern_calls, n_band_runs;
+} counters;
+
+/* Requests for exact code. */
+typedef struct compile_queue {
+  _Atomic int32_t is_attached; /* a compiler answers requests */
+  int32_t is_nudged;           /* under the lock: a compiler that waits is to look up */
+  struct entry *head, *tail;
+} compile_queue;
+
+typedef struct plan_cache {
+  _Atomic(struct plan *) buckets[PLAN_BUCKETS];
+  lru used; /* all plans that can be found */
+  _Atomic int64_t
+      generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
+} plan_cache;
+
+/* What calls may still read: see context.c. */
+typedef struct epochs {
+  _Atomic uint64_t now;
+  _Atomic(struct context *) contexts;
+  struct retired *retired;
+} epochs;
+
+/* Who looks at calls. */
+typedef struct observers {
+  struct profile *profile; /* NULL until something is recorded */
+  _Atomic int32_t counted; /* COUNT_...: what calls of main are counted for */
+  latencies latencies;
+  _Atomic(struct timeline *) timeline; /* what calls write to, NULL: nothing */
+  struct timeline *latest_timeline;    /* its owner; it outlives `timeline` until the next one */
+} observers;
+
+/* How long the program lives: see lifetime.c. */
+typedef struct life {
+  _Atomic int32_t is_closed;
+  _Atomic int64_t n_users, n_references;
+  struct svm_use *uses;          /* between svm_enter and svm_leave; under the lock */
+  struct kept_source *sources;   /* under the lock */
+  struct svm_program *next_open; /* in fork.c's list */
+} life;
 
 struct svm_program {
   /* Set by the loader, then constant. */
   image image;
   svm_options options;
   const char **strings;
-  int32_t n_strings, n_symbols, n_inputs, n_outputs, n_contracts, n_constants, n_functions, n_kernels,
-      n_externs;
-  svm_symbol_info *symbols;
-  svm_input_info *inputs; /* of all entry points, one after the other */
-  int32_t *input_functions;
-  uint8_t *is_written;
-  svm_axis_info *axes, *output_axes;
-  svm_output_info *outputs;
-  contract *contracts; /* main's first */
+  int32_t n_strings, n_constants, n_functions, n_kernels, n_externs;
+  interface io;
   value *constants;
   function *functions;
   kernel *kernels;
-  buffer_type *buffers;
-  code_object *objects;
-  code_span *spans; /* of the kernels' indices */
-  code_map code_map;
+  native_code native;
   extern_slot *externs; /* filled by svm_register_extern before the first call */
   int32_t *extern_of_key;
-  int32_t n_key; /* of the contract that has most */
 
   /* Changed by calls. `lock` guards writers of sites and plans, the queue, the retired list. */
-  _Atomic int32_t strategy;
-  _Atomic int32_t max_calls, max_nesting; /* see svm_limit_depth */
-  _Atomic int32_t bands;                  /* see svm_use_bands */
-  _Atomic int32_t n_externs_missing;
-  _Atomic int32_t is_attached; /* somebody answers requests */
-  _Atomic int64_t
-      generation; /* moves when plans must look at their entries again: eviction, strategy, compiler */
-  _Atomic uint64_t epoch;
-  _Atomic(struct context *) contexts;
-  _Atomic(struct plan *) plans[PLAN_BUCKETS];
-  lru plans_used; /* all plans that can be found */
-  lru exact_used; /* entries whose exact code can be evicted */
-  _Atomic int64_t n_calls, n_replays, n_traces, n_interpreted, n_settles, n_extern_calls, n_band_runs;
   pthread_mutex_t lock;
   pthread_cond_t changed; /* the queue, or an entry's state */
-  struct entry *queue_head, *queue_tail;
-  int32_t is_nudged; /* under the lock: a compiler that waits is to look up */
-  struct retired *retired;
-  int64_t n_entries; /* of all call sites; under the lock */
+  switches switches;
+  counters counters;
+  _Atomic int32_t n_externs_missing;
+  compile_queue queue;
+  plan_cache plans;
+  struct {
+    int64_t n;      /* of all call sites; under the lock */
+    lru exact_used; /* those whose exact code can be evicted */
+  } entries;
+  epochs epochs;
   weights_check weights;
-  struct profile *profile; /* NULL until something is recorded */
-  _Atomic int32_t counted; /* COUNT_...: what calls of main are counted for */
-  latencies latencies;
-  _Atomic(struct timeline *) timeline; /* what calls write to, NULL: nothing */
-  struct timeline *latest_timeline;    /* its owner; it outlives `timeline` until the next one */
-  svm_stats stats;                     /* the counters that only writers change */
-  struct svm_program *next_open;       /* in fork.c's list */
+  observers observers;
+  svm_stats stats; /* the counters that only writers change */
+  life life;
 };
 
 /* --- load.c, kernels.c, verify.c: parts of the loader, called by program_load in this order --- */
@@ -193,5 +248,3 @@ const char *load_string(const svm_program *p, uint64_t index, const char *where,
 
 /* Source line of an instruction, "" if unknown. */
 const char *function_source(const svm_program *p, int32_t function, int64_t pc);
-
-#endif

@@ -1,5 +1,5 @@
 /* The verifier: the rules of docs/artifact.md, in its order, before the first instruction runs. The
- * interpreter trusts what is checked here; tags of values it checks itself. One operand decoder serves all
+ * interpreter relies on these checks; it checks tags of values itself. One operand decoder serves all
  * opcodes. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -330,7 +330,7 @@ static void finish_contract(svm_program *p, contract *k) {
   k->is_static = p->functions[k->function].info.is_static_flow;
   k->is_planned &= k->is_static || !k->writes;
   for (int32_t i = 0; i < k->n_inputs; i++) k->n_key += is_in_key(k, i);
-  p->n_key = k->n_key > p->n_key ? k->n_key : p->n_key;
+  p->io.n_key = k->n_key > p->io.n_key ? k->n_key : p->io.n_key;
 }
 
 int32_t verify_program(svm_program *p, svm_error *error) {
@@ -345,7 +345,7 @@ int32_t verify_program(svm_program *p, svm_error *error) {
     if (code) return code;
   }
   if (spread_flow(p, error)) return error->code;
-  for (int32_t i = 0; i < p->n_contracts; i++) finish_contract(p, &p->contracts[i]);
+  for (int32_t i = 0; i < p->io.n_contracts; i++) finish_contract(p, &p->io.contracts[i]);
   collect_externs(p);
   return SVM_OK;
 }

@@ -7,13 +7,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "base/threads.h"
-#include "program/program.h"
 
 enum { STATE_SOUND, STATE_WAITING, STATE_CHECKING, STATE_DAMAGED }; /* WAITING: for a thread */
 enum { BEGIN_MS = 100 };
@@ -69,9 +67,10 @@ static void report(svm_program *p, uint64_t chunk) {
 static void check_chunks(svm_program *p) {
   weights_check *w = &p->weights;
   uint64_t n = n_chunks(p);
+  int was_blocked = mapping_arm(&p->image.weights);
   while (!atomic_load(&w->is_stopped)) {
     uint64_t i = atomic_fetch_add(&w->next, 1);
-    if (i >= n) return;
+    if (i >= n) break;
     if (!image_is_chunk_sound(&p->image, SVM_SECTION_WEIGHTS, i)) report(p, i);
     if (atomic_fetch_add(&w->n_done, 1) + 1 < n) continue;
     pthread_mutex_lock(&p->lock);
@@ -80,6 +79,7 @@ static void check_chunks(svm_program *p) {
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
   }
+  mapping_disarm(was_blocked);
 }
 
 /* Leave the machine to the load and to the first call, which most often ends within this time. */
@@ -98,16 +98,10 @@ static void *run_thread(void *program) {
   return NULL;
 }
 
-/* Under the program's lock: whether there is a thread now. Signals of the process are for the host's threads.
- */
+/* Under the program's lock: whether there is a thread now. */
 static int start_thread(svm_program *p) {
-  sigset_t all, before;
-  sigfillset(&all);
-  sigdelset(&all, SIGBUS);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   atomic_store(&p->weights.state, STATE_CHECKING);
-  p->weights.has_thread = !pthread_create(&p->weights.thread, NULL, run_thread, p);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  p->weights.has_thread = !threads_start(&p->weights.thread, run_thread, p);
   return p->weights.has_thread;
 }
 

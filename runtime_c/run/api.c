@@ -9,8 +9,12 @@
 
 #include "base/status.h"
 #include "base/xxh3.h"
-#include "run/profile.h"
-#include "run/run.h"
+#include "program/weights.h"
+#include "run/compile_queue.h"
+#include "run/contract.h"
+#include "run/extern.h"
+#include "run/lifetime.h"
+#include "run/plan.h"
 
 _Static_assert(SVM_MESSAGE_BYTES == sizeof((svm_error *)0)->message, "svm.h agrees with itself");
 
@@ -19,25 +23,13 @@ int32_t svm_api_version(void) { return 1000 * SVM_API_MAJOR + SVM_API_MINOR; }
 /* Opening -------------------------------------------------------------------------------------- */
 
 void svm_options_init(svm_options *options) {
+  if (!options) return;
   *options = (svm_options){.strategy = SVM_STRATEGY_AUTO,
                            .hot_calls = SVM_DEFAULT_HOT_CALLS,
                            .native_code = 1,
                            .code_bytes_max = SVM_DEFAULT_CODE_BYTES,
                            .plans_max = SVM_DEFAULT_PLANS,
                            .plan_bytes_max = SVM_DEFAULT_PLAN_BYTES};
-}
-
-int32_t check_strategy(int32_t strategy, svm_error *error) {
-  static const char *const NAMES[] = SVM_STRATEGY_NAMES;
-  enum { N = sizeof NAMES / sizeof *NAMES };
-  char known[N * 24] = "";
-  if (strategy >= 0 && strategy < N) return SVM_OK;
-  for (int i = 0; i < N; i++) {
-    size_t at = strlen(known);
-    snprintf(known + at, sizeof known - at, "%s%d (%s)", i ? ", " : "", i, NAMES[i]);
-  }
-  return status_fail(error, SVM_ERROR_ARGUMENT, "options: strategy %d is unknown; known are %s", strategy,
-                     known);
 }
 
 static int32_t check_options(const svm_options *o, svm_error *error) {
@@ -56,7 +48,7 @@ static int32_t check_options(const svm_options *o, svm_error *error) {
   return SVM_OK;
 }
 
-/* Set a limit; 0 stands for the greatest. */
+/* Set a limit; 0 means the greatest. */
 static int32_t limit_depth(_Atomic int32_t *limit, int32_t wanted, int32_t greatest, const char *name,
                            svm_error *error) {
   if (wanted < 0 || wanted > greatest)
@@ -67,28 +59,21 @@ static int32_t limit_depth(_Atomic int32_t *limit, int32_t wanted, int32_t great
 }
 
 int32_t svm_limit_depth(svm_program *p, int32_t calls, int32_t nesting, svm_error *error) {
+  if (status_need(p, "svm_limit_depth: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   error = error ? error : &unasked;
-  int32_t code = limit_depth(&p->max_calls, calls, SVM_LIMIT_CALL_DEPTH, "call_depth", error);
-  return code ? code : limit_depth(&p->max_nesting, nesting, SVM_LIMIT_NESTING, "nesting", error);
+  int32_t code = limit_depth(&p->switches.max_calls, calls, SVM_LIMIT_CALL_DEPTH, "call_depth", error);
+  return code ? code : limit_depth(&p->switches.max_nesting, nesting, SVM_LIMIT_NESTING, "nesting", error);
 }
 
 int32_t svm_use_bands(svm_program *p, int32_t bands, svm_error *error) {
+  if (status_need(p, "svm_use_bands: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   if (bands < SVM_BANDS_AUTO || bands > SVM_BANDS_NEVER)
     return status_fail(error ? error : &unasked, SVM_ERROR_ARGUMENT, "svm_use_bands: %d must be 0 to 2",
                        bands);
-  atomic_store_explicit(&p->bands, bands, memory_order_relaxed);
+  atomic_store_explicit(&p->switches.bands, bands, memory_order_relaxed);
   return SVM_OK;
-}
-
-void program_init_lock(svm_program *p) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&p->changed, &attributes);
-  pthread_condattr_destroy(&attributes);
-  pthread_mutex_init(&p->lock, NULL);
 }
 
 /* Where an artifact is: `size` bytes at `data`, or an open file of that path. */
@@ -104,16 +89,14 @@ static int32_t open_program(place from, const svm_options *options, svm_program 
   error = error ? error : &unasked;
   status_clear(error);
   *out = NULL;
-  svm_program *p = calloc(1, sizeof *p);
-  if (!p) return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for a program");
-  program_init_lock(p);
-  program_enlist(p);
+  svm_program *p = program_new(error);
+  if (!p) return error->code;
   svm_options_init(&p->options);
   if (options) p->options = *options;
-  atomic_init(&p->strategy, p->options.strategy);
-  atomic_init(&p->max_calls, SVM_DEFAULT_CALL_DEPTH);
-  atomic_init(&p->max_nesting, SVM_DEFAULT_NESTING);
-  atomic_init(&p->epoch, 1);
+  atomic_init(&p->switches.strategy, p->options.strategy);
+  atomic_init(&p->switches.max_calls, SVM_DEFAULT_CALL_DEPTH);
+  atomic_init(&p->switches.max_nesting, SVM_DEFAULT_NESTING);
+  atomic_init(&p->epochs.now, 1);
   int32_t code = check_options(&p->options, error);
   const svm_options *o = &p->options;
   if (!code)
@@ -129,6 +112,9 @@ static int32_t open_program(place from, const svm_options *options, svm_program 
 }
 
 int32_t svm_open_path(const char *path, const svm_options *options, svm_program **program, svm_error *error) {
+  if (status_need(program, "svm_open_path: program", error) ||
+      status_need(path, "svm_open_path: path", error))
+    return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   error = error ? error : &unasked;
   *program = NULL;
@@ -141,61 +127,34 @@ int32_t svm_open_path(const char *path, const svm_options *options, svm_program 
 
 int32_t svm_open_file(int32_t file, const char *path, const svm_options *options, svm_program **program,
                       svm_error *error) {
+  if (status_need(program, "svm_open_file: program", error) ||
+      status_need(path, "svm_open_file: path", error))
+    return SVM_ERROR_ARGUMENT;
   return open_program((place){.file = file, .path = path}, options, program, error);
 }
 
 int32_t svm_open_memory(const void *data, size_t size, const svm_options *options, svm_program **program,
                         svm_error *error) {
+  if (status_need(program, "svm_open_memory: program", error) ||
+      status_need(data, "svm_open_memory: data", error))
+    return SVM_ERROR_ARGUMENT;
   return open_program((place){.data = data, .size = size}, options, program, error);
-}
-
-static void free_constant(value *v) {
-  if (!value_is_object(*v)) return;
-  v->object->refs = 1;
-  if (v->tag == SVM_TAG_TENSOR) v->tensor->memory->refs = 1;
-  value_drop(NULL, v);
-}
-
-void svm_close(svm_program *p) {
-  if (!p) return;
-  program_delist(p);
-  weights_end(p);
-  svm_attach_compiler(p, 0);
-  plan_free_all(p);
-  lru_free(&p->exact_used);
-  profile_free(p->profile);
-  timeline_free(p->latest_timeline);
-  reclaim(p, 1);
-  for (int32_t i = 0; i < p->n_kernels; i++) {
-    site_free(&p->kernels[i]);
-    if (p->kernels[i].installed_generic) installed_free(p->kernels[i].installed_generic);
-    for (installed *x = p->kernels[i].installed_buckets, *next; x; x = next) {
-      next = x->next;
-      installed_free(x);
-    }
-  }
-  context_free_all(p);
-  for (int32_t i = 0; i < p->n_constants; i++) free_constant(&p->constants[i]);
-  code_map_free(&p->code_map);
-  void *tables[] = {p->strings,     p->symbols,        p->inputs,    p->axes,          p->outputs,
-                    p->output_axes, p->constants,      p->functions, p->kernels,       p->buffers,
-                    p->objects,     p->spans,          p->externs,   p->extern_of_key, p->contracts,
-                    p->is_written,  p->input_functions};
-  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free(tables[i]);
-  image_close(&p->image);
-  pthread_cond_destroy(&p->changed);
-  pthread_mutex_destroy(&p->lock);
-  free(p);
 }
 
 /* Queries -------------------------------------------------------------------------------------- */
 
+/* An empty program replaces NULL. */
+static const svm_program *of(const svm_program *p) {
+  static svm_program none;
+  return p ? p : &none;
+}
+
 int32_t svm_n_inputs(const svm_program *p) { return svm_function_n_inputs(p, 0); }
 int32_t svm_n_outputs(const svm_program *p) { return svm_function_n_outputs(p, 0); }
-int32_t svm_n_symbols(const svm_program *p) { return p->n_symbols; }
-int32_t svm_n_functions(const svm_program *p) { return p->n_functions; }
-int32_t svm_n_kernels(const svm_program *p) { return p->n_kernels; }
-int32_t svm_n_externs(const svm_program *p) { return p->n_externs; }
+int32_t svm_n_symbols(const svm_program *p) { return of(p)->io.n_symbols; }
+int32_t svm_n_functions(const svm_program *p) { return of(p)->n_functions; }
+int32_t svm_n_kernels(const svm_program *p) { return of(p)->n_kernels; }
+int32_t svm_n_externs(const svm_program *p) { return of(p)->n_externs; }
 int32_t svm_main_function(const svm_program *p) { return (void)p, 0; }
 
 static int is_in(int32_t index, int32_t n) { return index >= 0 && index < n; }
@@ -227,7 +186,11 @@ const svm_output_info *svm_function_output(const svm_program *p, int32_t functio
 }
 int32_t svm_function_writes(const svm_program *p, int32_t function, int32_t i) {
   const contract *k = contract_of(p, function);
-  return k && is_in(i, k->n_inputs) && k->is_written[i];
+  return k && is_in(i, k->n_inputs) && k->memory[i] & WRITTEN;
+}
+int32_t svm_function_in_rows(const svm_program *p, int32_t function, int32_t i) {
+  const contract *k = contract_of(p, function);
+  return k && is_in(i, k->n_inputs) && k->memory[i] & IN_ROWS;
 }
 
 const svm_input_info *svm_input(const svm_program *p, int32_t i) { return svm_function_input(p, 0, i); }
@@ -244,120 +207,93 @@ int64_t svm_function_output_size(const svm_program *p, int32_t function, int32_t
   const svm_axis_info *a = &info->axes[axis];
   int64_t size = 0;
   if (a->symbol == SVM_FILE_EXPRESSION) return -1;
+  if (a->symbol >= 0 && !symbols) return -1;
   if (a->symbol >= 0 && __builtin_mul_overflow(a->scale, symbols[a->symbol], &size)) return -1;
   return __builtin_add_overflow(size, a->offset, &size) || size < 0 ? -1 : size;
 }
 
 const svm_symbol_info *svm_symbol(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_symbols) ? &p->symbols[i] : NULL;
+  return is_in(i, of(p)->io.n_symbols) ? &p->io.symbols[i] : NULL;
 }
 const svm_function_info *svm_function(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_functions) ? &p->functions[i].info : NULL;
+  return is_in(i, of(p)->n_functions) ? &p->functions[i].info : NULL;
 }
 const svm_kernel_info *svm_kernel(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_kernels) ? &p->kernels[i].info : NULL;
+  return is_in(i, of(p)->n_kernels) ? &p->kernels[i].info : NULL;
 }
 const char *svm_extern_source(const svm_program *p, int32_t i) {
-  if (!is_in(i, p->n_externs)) return NULL;
+  if (!is_in(i, of(p)->n_externs)) return NULL;
   return function_source(p, p->externs[i].first_call.function, p->externs[i].first_call.pc);
 }
 
 int32_t svm_extern_kind(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_externs) ? p->externs[i].kind : -1;
+  return is_in(i, of(p)->n_externs) ? p->externs[i].kind : -1;
 }
 
 int32_t svm_extern_is_missing(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_externs) && !extern_is_registered(&p->externs[i]);
+  return is_in(i, of(p)->n_externs) && !extern_is_registered(&p->externs[i]);
 }
 
 const char *svm_extern_name(const svm_program *p, int32_t i) {
-  return is_in(i, p->n_externs) ? p->externs[i].name : NULL;
+  return is_in(i, of(p)->n_externs) ? p->externs[i].name : NULL;
 }
 
 int32_t svm_find_function(const svm_program *p, const char *name) {
-  for (int32_t i = 0; i < p->n_functions; i++) {
+  for (int32_t i = 0; name && i < of(p)->n_functions; i++) {
     if (!strcmp(p->functions[i].info.name, name)) return i;
   }
   return -1;
 }
 
 int32_t svm_meta(const svm_program *p, const char **text, size_t *size, svm_error *error) {
+  if (status_need(p, "svm_meta: program", error) || status_need(text, "svm_meta: text", error) ||
+      status_need(size, "svm_meta: size", error))
+    return SVM_ERROR_ARGUMENT;
   const section *s = &p->image.sections[SVM_SECTION_META];
-  (void)error;
   *text = (const char *)s->data;
   *size = s->size;
   return SVM_OK;
 }
 
 int32_t svm_check_file(svm_program *p, svm_error *error) {
+  if (status_need(p, "svm_check_file: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   error = error ? error : &unasked;
+  int was_touched;
   int32_t code = weights_status(p, error);
-  return code ? code : image_check_file(&p->image, error);
+  return code ? code : image_check_file(&p->image, &was_touched, error);
 }
 
 int32_t svm_check_weights(svm_program *p, svm_error *error) {
+  if (status_need(p, "svm_check_weights: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   int32_t code = weights_finish(p, error ? error : &unasked);
   return code ? code : svm_check_file(p, error);
 }
 
 void svm_hash_chunk(const void *data, size_t size, uint64_t *hash) {
-  xxh3_hash found = xxh3_128(data, size);
+  enum { LEAST_BYTES = 241 }; /* fewer are hashed otherwise */
+  if (!hash) return;
+  xxh3_hash found = data && size >= LEAST_BYTES ? xxh3_128(data, size) : (xxh3_hash){0};
   hash[0] = found.low, hash[1] = found.high;
 }
 
-/* Host functions and strategy ------------------------------------------------------------------ */
-
-int extern_is_named(const extern_slot *slot, const char *name) {
-  size_t n = strlen(name);
-  return !strncmp(slot->name, name, n) && (!slot->name[n] || !strcmp(slot->name + n, ".default"));
-}
-
-/* Give `made`'s functions to all calls of that name and kind. */
-static int32_t register_function(svm_program *p, const extern_slot *made, svm_error *error) {
-  svm_error unasked;
-  error = error ? error : &unasked;
-  int found = 0;
-  for (int32_t i = 0; i < p->n_externs; i++) {
-    extern_slot *slot = &p->externs[i];
-    if (slot->kind != made->kind || !extern_is_named(slot, made->name)) continue;
-    if (!extern_is_registered(slot)) atomic_fetch_sub(&p->n_externs_missing, 1);
-    slot->function = made->function;
-    slot->writer = made->writer;
-    slot->context = made->context;
-    found = 1;
-  }
-  return found
-             ? SVM_OK
-             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"%s",
-                           made->name, made->kind == SVM_EXTERN_DPS ? " that writes into given tensors" : "");
-}
-
-int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
-                            svm_error *error) {
-  extern_slot made = {.name = name, .kind = SVM_EXTERN_PACKED, .function = function, .context = context};
-  return register_function(p, &made, error);
-}
-
-int32_t svm_register_dps(svm_program *p, const char *name, svm_dps function, void *context,
-                         svm_error *error) {
-  extern_slot made = {.name = name, .kind = SVM_EXTERN_DPS, .writer = function, .context = context};
-  return register_function(p, &made, error);
-}
+/* Strategy ------------------------------------------------------------------------------------- */
 
 int32_t svm_set_strategy(svm_program *p, int32_t strategy, svm_error *error) {
+  if (status_need(p, "svm_set_strategy: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   svm_options changed = p->options;
   changed.strategy = strategy;
   int32_t code = check_options(&changed, error ? error : &unasked);
   if (code) return code;
-  atomic_store(&p->strategy, strategy);
-  atomic_fetch_add(&p->generation, 1);
+  atomic_store(&p->switches.strategy, strategy);
+  atomic_fetch_add(&p->plans.generation, 1);
   return SVM_OK;
 }
 
 int32_t svm_set_function_strategy(svm_program *p, int32_t function, int32_t strategy, svm_error *error) {
+  if (status_need(p, "svm_set_function_strategy: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   error = error ? error : &unasked;
   if (!is_in(function, p->n_functions))
@@ -368,26 +304,41 @@ int32_t svm_set_function_strategy(svm_program *p, int32_t function, int32_t stra
   return code;
 }
 
+void svm_hurry(svm_program *p, int32_t is_hurried) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  if (is_hurried) p->stats.n_hurries++;
+  else if (p->stats.n_hurries) p->stats.n_hurries--;
+  if (is_hurried && atomic_load(&p->switches.strategy) == SVM_STRATEGY_AUTO) {
+    plans_count(p);
+    queue_ask(p);
+  }
+  queue_nudge(p);
+  pthread_mutex_unlock(&p->lock);
+}
+
 /* Statistics ----------------------------------------------------------------------------------- */
 
 void svm_get_stats(svm_program *p, svm_stats *stats) {
+  if (stats) *stats = (svm_stats){0};
+  if (!p || !stats) return;
   pthread_mutex_lock(&p->lock);
   *stats = p->stats;
   pthread_mutex_unlock(&p->lock);
-  stats->calls = atomic_load(&p->n_calls);
-  stats->replays = atomic_load(&p->n_replays);
-  stats->traces = atomic_load(&p->n_traces);
-  stats->interpreted = atomic_load(&p->n_interpreted);
-  stats->extern_calls = atomic_load(&p->n_extern_calls);
-  for (context *c = atomic_load(&p->contexts); c; c = c->next) {
+  stats->calls = atomic_load(&p->counters.n_calls);
+  stats->replays = atomic_load(&p->counters.n_replays);
+  stats->traces = atomic_load(&p->counters.n_traces);
+  stats->interpreted = atomic_load(&p->counters.n_interpreted);
+  stats->extern_calls = atomic_load(&p->counters.n_extern_calls);
+  for (context *c = atomic_load(&p->epochs.contexts); c; c = c->next) {
     stats->n_contexts++;
     stats->arena_bytes += atomic_load_explicit(&c->arena_bytes_seen, memory_order_relaxed);
   }
 }
 
 int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
-  memset(stats, 0, sizeof *stats);
-  if (!is_in(kernel, p->n_kernels)) return SVM_ERROR_ARGUMENT;
+  if (stats) memset(stats, 0, sizeof *stats);
+  if (!stats || !is_in(kernel, of(p)->n_kernels)) return SVM_ERROR_ARGUMENT;
   call_site *s = &p->kernels[kernel].site;
   pthread_mutex_lock(&p->lock);
   plans_credit(p);
@@ -406,24 +357,21 @@ int32_t svm_get_site(svm_program *p, int32_t kernel, svm_site_stats *stats) {
   return SVM_OK;
 }
 
-static entry *nth_entry(const call_site *s, int32_t index) {
-  const entry_table *t = atomic_load(&s->many);
-  for (uint64_t i = 0; i < (t ? t->mask + 1 : MAX_POLYMORPHIC); i++) {
-    entry *e = t ? atomic_load(&t->slots[i]) : atomic_load(&s->few[i]);
-    if (e && index-- == 0) return e;
-  }
-  return NULL;
+static const entry *nth_entry(const call_site *s, int32_t index) {
+  const entry *e = NULL;
+  for (uint64_t i = 0; (e = site_next(s, &i)) && index;) index--;
+  return e;
 }
 
 static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out) {
-  const instance *code = entry_code(e, atomic_load(&p->strategy));
+  const instance *code = entry_code(e, atomic_load(&p->switches.strategy));
   out->n_dims = e->n_dims;
   out->tier = code ? code->tier : SVM_TIER_NONE;
   out->state = atomic_load(&e->state);
   out->new_dims = e->new_dims;
   memcpy(out->dims, e->dims, (size_t)e->n_dims * sizeof *e->dims);
   out->hits = atomic_load(&e->hits);
-  if (e->failure) strncpy(out->failure, e->failure, sizeof out->failure - 1);
+  if (e->request.failure) strncpy(out->failure, e->request.failure, sizeof out->failure - 1);
   if (!code) return;
   out->n_tiles = code->n_tiles;
   out->code_bytes = (int64_t)code->object->record->code_size;
@@ -431,8 +379,8 @@ static void describe_entry(svm_program *p, const entry *e, svm_entry_stats *out)
 }
 
 int32_t svm_get_entry(svm_program *p, int32_t kernel, int32_t index, svm_entry_stats *stats) {
-  memset(stats, 0, sizeof *stats);
-  if (!is_in(kernel, p->n_kernels) || index < 0) return SVM_ERROR_ARGUMENT;
+  if (stats) memset(stats, 0, sizeof *stats);
+  if (!stats || !is_in(kernel, of(p)->n_kernels) || index < 0) return SVM_ERROR_ARGUMENT;
   pthread_mutex_lock(&p->lock);
   plans_credit(p);
   const entry *e = nth_entry(&p->kernels[kernel].site, index);

@@ -1,8 +1,8 @@
-/* Bands: the lines that each step needs of those before it, the rings that hold them, and the run.
+/* Bands: the lines that each step needs of previous ones, the ring buffers that hold them, and the run.
  *
- * A ring is a part of a thread's scratch. A kernel that is to find element x of a buffer in it gets the
- * address at which the buffer would begin; it touches the lines of the tiles that it is told to do, and no
- * others. Each thread has rings of its own, and computes for itself the lines before its first band. */
+ * A ring is a part of a thread's scratch. To access a buffer in it, a kernel gets the address at which the
+ * whole buffer would begin; it touches only the lines of its tiles. Each thread has separate rings, and
+ * computes the lines before its first band itself. */
 #include "run/bands.h"
 
 #include <string.h>
@@ -11,13 +11,13 @@
 #include "base/watch.h"
 
 enum { UNITS_OF_THREAD = 2, EXTRA = 16, ALIGNMENT = 64, RING_IS_FULL = 2 /* rt->error: cannot be */ };
-/* What is larger runs whole: a trace, which has no memory yet, meets sizes that no machine has. Many bands
- * take as long to lay out, in every call. */
+/* Larger steps run whole: a trace, which has no memory yet, meets sizes that no machine has, and laying out
+ * many bands takes time in every call. */
 enum { MAX_BANDS = 1 << 14 };
 static const int64_t MAX_HEIGHT = INT64_C(1) << 40, MAX_GROUPS = INT64_C(1) << 40,
                      MAX_BYTES = INT64_C(1) << 48;
 
-/* What a thread has done: groups of each step; of each ring the elements from `low` to `high` are there. */
+/* A thread's progress: groups of each step; each ring holds the elements from `low` to `high`. */
 typedef struct band_state {
   int64_t done[BAND_STEPS], wanted[BAND_STEPS], low[BAND_STEPS], high[BAND_STEPS];
 } band_state;
@@ -107,7 +107,7 @@ static int add_link(bands *b, band_step *s, const entry *e, int32_t buffer, int3
   return n == b->rings[ring].n_elements && element == b->rings[ring].element;
 }
 
-/* Add a step; the results of all but the last one lie in rings. */
+/* Add a step; the results of all but the last one are in rings. */
 static int add_step(bands *b, const svm_program *p, const step *given, int is_last, void *const *bases) {
   const entry *e = given->entry;
   const buffer_type *types = p->kernels[e->kernel].buffers;
@@ -167,8 +167,9 @@ static int64_t needed_from(const bands *b, const band_state *at, int32_t ring) {
   return found;
 }
 
-/* Pass over the groups that no group left needs, as where a result moves on by more lines than it needs. So a
- * unit that goes on with the rings of the one before has no more in them than one that begins with none. */
+/* Skip the groups that no remaining group needs, as when a result advances by more lines than it needs. So a
+ * unit that continues with the rings of the previous one has no more in them than one that begins with empty
+ * rings. */
 static void skip(const bands *b, band_state *at) {
   for (int32_t i = b->n_steps - 2; i >= 0; i--) {
     const band_step *s = &b->steps[i];
@@ -202,13 +203,13 @@ static void want(const bands *b, band_state *at, int64_t group) {
   }
 }
 
-/* Where an element of a ring is; the element is at a multiple of 64 bytes of its buffer's start as before. */
+/* The address of an element in a ring, with the same alignment to 64 bytes as in its buffer. */
 static char *place_in(const band_ring *r, const band_state *at, svm_rt *rt, int32_t ring, int64_t element) {
   int64_t low = at->low[ring] * r->element;
   return (char *)rt->scratch + r->at + low % ALIGNMENT + (element * r->element - low);
 }
 
-/* Drop what is not needed any more of the ring that a step writes into. `rt` NULL: count alone. */
+/* Drop unneeded elements of the ring that a step writes. `rt` NULL: only count. */
 static void make_room(const bands *b, band_state *at, int32_t ring, svm_rt *rt) {
   const band_ring *r = &b->rings[ring];
   int64_t from = least(needed_from(b, at, ring), at->high[ring]);
@@ -232,7 +233,7 @@ static void launch(const bands *b, const band_state *at, int32_t number, svm_rt 
   s->code->run(buffers, s->dims, rt, at->done[number] * s->n_panels, at->wanted[number] * s->n_panels);
 }
 
-/* Run the groups up to `group` of the last step, and what they need. `rt` NULL: count alone, the bytes of
+/* Run the groups up to `group` of the last step, and their operands. `rt` NULL: only count, the bytes of
  * rings into `found` and the groups into `counts`. Returns the step that failed, from 1 on. */
 static int32_t advance(const bands *b, band_state *at, int64_t group, svm_rt *rt, band_ring *found,
                        int64_t *counts) {
@@ -291,7 +292,7 @@ static void run_units(void *const *given, const int64_t *dims, svm_rt *rt, int64
   }
 }
 
-/* What rings hold at most, and whether at most a part of what the units compute is what others do as well. */
+/* The greatest content of rings, and whether the share of work that several units repeat is small enough. */
 static int measure(bands *b, int is_shared) {
   int64_t counts[BAND_STEPS] = {0};
   band_state at;

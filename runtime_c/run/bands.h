@@ -1,9 +1,8 @@
 /* Steps that follow each other, run in bands of lines: what one writes is still in a cache near the core when
  * the next one reads it. */
-#ifndef SVM_BANDS_H
-#define SVM_BANDS_H
+#pragma once
 
-#include "run/run.h"
+#include "run/plan.h"
 
 enum { BAND_STEPS = 16, BAND_LINKS = 4 };
 
@@ -14,8 +13,8 @@ typedef struct band_link {
   int64_t height, line, stride, low, reach;
 } band_link;
 
-/* A step. Its tiles come in groups of `n_panels`, each of which gives `n_lines` lines of an image of
- * `height`; the last group of an image those that are left. */
+/* A step. Its tiles come in groups of `n_panels`, each of which produces `n_lines` lines of an image of
+ * `height`; the last group of an image produces the remaining ones. */
 typedef struct band_step {
   const instance *code;
   const int64_t *dims;
@@ -33,9 +32,9 @@ typedef struct band_ring {
   size_t at;
 } band_ring;
 
-/* Steps at the sizes of a call. They are run in `n_bands` bands; threads share out `n_units` of these, where
- * there are several. `failed`: the step that reported an error, from 1 on; no thread begins another band
- * then. `state_at`: the bytes of kernels' own scratch; the rest of `scratch` is the run's. */
+/* Steps at the sizes of a call. They are run in `n_bands` bands; threads divide `n_units` of these, if there
+ * are several. `failed`: the step that reported an error, from 1 on; then no thread begins another band.
+ * `state_at`: the bytes of kernels' own scratch; the rest of `scratch` belongs to the run. */
 typedef struct bands {
   int32_t n_steps, n_rings, n_threads;
   _Atomic int32_t failed;
@@ -50,8 +49,8 @@ typedef struct bands {
 int bands_open(bands *out, const svm_program *p, const step *first, int32_t n, int32_t strategy,
                void *const *bases);
 
-/* Decide the units for so many threads, and what the rings take. Returns 0 where the lines that several units
- * compute are too many. */
+/* Decide the units for `n_threads` threads, and the size of the rings. Returns 0 if several units would
+ * compute too many of the same lines. */
 int bands_layout(bands *b, int32_t n_threads);
 
 /* The bytes that the run takes on all threads, without kernels' own scratch. */
@@ -62,10 +61,3 @@ int32_t bands_run(bands *b, svm_rt *rt);
 
 /* Which step reported the error after that; the first one where none did. */
 int32_t bands_failed(const bands *b);
-
-/* Find steps of a traced plan that are to run in bands, whose storages still have their lifetimes of the
- * trace: what these steps read and leave lives as long as they. Without memory for it none are found. */
-struct recorder;
-void bands_find(const call *c, struct recorder *r, plan *made);
-
-#endif

@@ -1,16 +1,18 @@
 /* Which steps of a plan are to run in bands: chains whose images are larger than a core's second-level cache.
  */
+#include "run/bands_find.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/threads.h"
 #include "run/bands.h"
-#include "run/trace.h"
 
-/* Images of so many caches at least; rings take at most that share of the images, and so many caches. */
+/* The least size of images in caches; rings take at most this share of the images, and this many caches. */
 enum { WHOLE = 2, SHARE = 8, RINGS = 8 };
 static const int64_t USUAL_CACHE = 1 << 20;
 
-/* The bytes of a core's second-level cache, as far as the system tells. */
+/* The bytes of a core's second-level cache, if the system reports them. */
 static int64_t cache_bytes(void) {
 #ifdef _SC_LEVEL2_CACHE_SIZE
   long found = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -19,7 +21,7 @@ static int64_t cache_bytes(void) {
   return USUAL_CACHE;
 }
 
-/* Whether a step reads what the last one writes: in bands it would find lines that are not its own. */
+/* Whether a step reads the last one's output: in bands it would find other lines. */
 static int is_overwritten(const svm_program *p, const plan *made, int32_t first, int32_t last) {
   const step *end = &made->steps[last];
   const buffer_type *types = p->kernels[end->entry->kernel].buffers;
@@ -68,7 +70,7 @@ static int64_t ring_bytes(const bands *b) {
   return total;
 }
 
-/* The bytes of what a step writes. */
+/* The bytes that a step writes. */
 static int64_t result_bytes(const svm_program *p, const step *s) {
   int64_t total = 0;
   for (int32_t i = 0; i < s->n_buffers; i++) {
@@ -101,7 +103,7 @@ static int32_t length_from(const call *c, const recorder *r, const plan *made, i
   return best;
 }
 
-/* What the steps read and leave lives from the first one to the last. */
+/* The steps' operands and results live from the first step to the last. */
 static void extend(recorder *r, const plan *made, const band_chain *x) {
   for (int32_t i = x->first; i <= x->last; i++) {
     for (int32_t j = 0; j < made->steps[i].n_buffers; j++) {

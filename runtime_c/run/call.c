@@ -2,15 +2,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float_mode.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "program/weights.h"
+#include "run/contract.h"
+#include "run/extern.h"
+#include "run/interpreter.h"
+#include "run/lifetime.h"
+#include "run/plan_build.h"
 #include "run/profile.h"
-#include "run/run.h"
+#include "run/replay.h"
+#include "run/results.h"
 #include "values/strided.h"
 
 /* Inputs --------------------------------------------------------------------------------------- */
 
-/* What a call makes of its inputs: contiguous data, and copies where the caller's were not. */
+/* A call's inputs: contiguous data, copied if the caller's was not. */
 typedef struct inputs {
   void **data;
   int32_t *is_copied; /* NULL: none is */
@@ -36,19 +44,12 @@ static int32_t copy_input(call *c, inputs *in, int32_t index, int32_t n, const s
   return SVM_OK;
 }
 
-/* Kernels take row-major tensors whose elements are aligned. */
-int tensor_is_usable(const svm_tensor *t) {
-  int is_known = t->dtype >= 0 && t->dtype < N_DTYPES && t->rank >= 0 && t->rank <= SVM_MAX_RANK;
-  if (!is_known) return 1; /* it is refused later */
-  return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
-}
-
 static int32_t inputs_set(call *c, inputs *in, const svm_value *values, int32_t n) {
   for (int32_t i = 0; i < n; i++) {
     const svm_tensor *t = &values[i].tensor;
     int is_tensor = values[i].tag == SVM_TAG_TENSOR;
     in->data[i] = is_tensor ? t->data : NULL;
-    if (!is_tensor || tensor_is_usable(t)) continue;
+    if (!is_tensor || strided_is_usable(t)) continue;
     if (strided_check("argument", t, c->error) || copy_input(c, in, i, n, t)) return c->error->code;
   }
   return SVM_OK;
@@ -61,7 +62,7 @@ static int32_t make_arg(call *c, const svm_value *in, void *data, int32_t index,
   if (strided_check("argument", t, c->error)) return c->error->code;
   int64_t n_bytes = checked_bytes(t->dtype, checked_elements(t->rank, t->sizes));
   storage *memory = storage_over(&c->budget, data, n_bytes, SVM_ORIGIN_INPUT, index, c->error);
-  if (memory) memory->is_written = c->contract && c->contract->is_written[index];
+  if (memory) memory->is_written = c->contract && c->contract->memory[index] & WRITTEN;
   return memory ? tensor_make(&c->budget, t->dtype, t->rank, t->sizes, memory, out, c->error)
                 : c->error->code;
 }
@@ -85,12 +86,35 @@ static void free_values(memory_budget *budget, value *values, int64_t n) {
   free(values);
 }
 
-/* What a call computed, `code`, is refused when damaged weights or a changed file may have had a part in it.
- */
-static int32_t check_weights(call *c, int32_t code) {
+static int64_t fuel_of(const svm_program *p) { return p->options.fuel ? p->options.fuel : INT64_MAX; }
+
+/* Whether a call has no side effects: it writes to no input and calls no host function. */
+static int can_run_again(const call *c) {
+  return !c->program->n_externs && !(c->contract && c->contract->writes);
+}
+
+/* Refuse a call's result, `code`, if damaged weights or a changed file may have affected it. *is_again: the
+ * file has the same bytes, but was changed meanwhile, so the call must run again. */
+static int32_t check_weights(call *c, int32_t code, int *is_again) {
+  int was_touched = 0;
   int32_t refused = weights_status(c->program, c->error);
-  if (!refused) refused = image_check_file(&c->program->image, c->error);
+  if (!refused) refused = image_check_file(&c->program->image, &was_touched, c->error);
+  if (!refused && was_touched && !can_run_again(c)) {
+    refused =
+        status_fail(c->error, SVM_ERROR_FILE, "%.500s: the file was touched while the call ran; call again",
+                    c->program->image.path);
+  }
+  *is_again = !refused && was_touched;
+  if (*is_again) status_clear(c->error), c->fuel = fuel_of(c->program);
   return refused ? refused : code;
+}
+
+/* A call that cannot run again is refused beforehand. */
+static int32_t check_weights_before(call *c) {
+  int was_touched;
+  int32_t code = weights_status(c->program, c->error);
+  if (code || can_run_again(c)) return code;
+  return image_check_file(&c->program->image, &was_touched, c->error);
 }
 
 /* Interpreted calls ---------------------------------------------------------------------------- */
@@ -98,12 +122,15 @@ static int32_t check_weights(call *c, int32_t code) {
 static int32_t call_interpreted(call *c, int32_t function, const svm_value *values, int32_t n,
                                 int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
-  atomic_fetch_add_explicit(&c->program->n_interpreted, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&c->program->counters.n_interpreted, 1, memory_order_relaxed);
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code =
       results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
               : status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for the results of a call");
-  if (!code) code = check_weights(c, interpret(c, function, args, results));
+  for (int is_again = !code; is_again;) {
+    code = check_weights(c, interpret(c, function, args, results), &is_again);
+    for (int32_t i = 0; is_again && i < n_results; i++) value_drop(&c->budget, &results[i]);
+  }
   if (!code) code = output_binding_finish(b, results, n_results, outputs);
   free_values(&c->budget, args, n + n_symbols);
   free_values(&c->budget, results, n_results);
@@ -114,7 +141,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
 
 /* The key: the function, the symbols, then the values of inputs (see is_in_key). */
 static void make_key(const call *c, const svm_value *values, void *const *data, int64_t *key) {
-  int32_t n_symbols = c->program->n_symbols;
+  int32_t n_symbols = c->program->io.n_symbols;
   *key = c->contract->function;
   memcpy(key + 1, c->context->symbols, (size_t)n_symbols * sizeof *key);
   int64_t *next = key + 1 + n_symbols;
@@ -136,11 +163,12 @@ static int32_t make_plan(call *c, const svm_value *values, void *const *data, pl
   value *args = NULL;
   plan *made = NULL;
   *out = NULL;
-  int32_t code = make_args(c, values, c->contract->n_inputs, data, p->n_symbols, c->context->symbols, &args);
+  int32_t code =
+      make_args(c, values, c->contract->n_inputs, data, p->io.n_symbols, c->context->symbols, &args);
   if (!code) code = plan_make(c, args, c->context->key, &made);
-  free_values(&c->budget, args, c->contract->n_inputs + p->n_symbols);
+  free_values(&c->budget, args, c->contract->n_inputs + p->io.n_symbols);
   if (code || !made) return code;
-  atomic_fetch_add_explicit(&p->n_traces, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&p->counters.n_traces, 1, memory_order_relaxed);
   plan_pin(p, made);
   code = plan_settle(c, made, 1);
   if (!code) {
@@ -171,7 +199,7 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
     b->owners = owners;
     code = output_binding_prepare(b);
     if (!code) {
-      code = check_weights(c, plan_replay(c, made, x->bases));
+      for (int is_again = 1; is_again;) code = check_weights(c, plan_replay(c, made, x->bases), &is_again);
       if (!code) code = output_binding_finish(b, made->results, made->n_results, outputs);
       if (code) output_binding_undo(b);
     }
@@ -194,9 +222,9 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_
   make_key(c, values, b->input_data, c->context->key);
   plan *made = plan_find(p, c->context->key, c->contract->n_key);
   if (made) {
-    atomic_store_explicit(&made->last_used, c->number, memory_order_relaxed);
-    atomic_fetch_add_explicit(&made->executions, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&p->n_replays, 1, memory_order_relaxed);
+    atomic_store_explicit(&made->counts.last_used, c->number, memory_order_relaxed);
+    atomic_fetch_add_explicit(&made->counts.executions, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->counters.n_replays, 1, memory_order_relaxed);
     if (plan_settle(c, made, 0)) return c->error->code;
     return replay(c, made, b, outputs);
   }
@@ -205,15 +233,26 @@ static int32_t call_planned(call *c, const svm_value *values, int32_t n, output_
     if (made) return replay(c, made, b, outputs);
     atomic_store(&c->contract->is_never_planned, 1);
     status_clear(c->error);
-    c->fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
+    c->fuel = fuel_of(p);
   }
-  return call_interpreted(c, c->contract->function, values, n, p->n_symbols, b, outputs);
+  return call_interpreted(c, c->contract->function, values, n, p->io.n_symbols, b, outputs);
 }
 
 /* Calls ---------------------------------------------------------------------------------------- */
 
-static int32_t check_call(const svm_program *p, int32_t function, int32_t n_inputs, int32_t n_outputs,
-                          svm_error *error) {
+static int32_t check_memory(const svm_value *inputs, int32_t n_inputs, const svm_allocator *allocator,
+                            const svm_value *outputs, int32_t n_outputs, svm_error *error) {
+  if (n_inputs > 0 && status_need(inputs, "svm_call: inputs", error)) return error->code;
+  if (n_outputs > 0 && status_need(outputs, "svm_call: outputs", error)) return error->code;
+  return allocator && !allocator->allocate
+             ? status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: the allocator's allocate is NULL")
+             : SVM_OK;
+}
+
+static int32_t check_call(const svm_program *p, const svm_call_options *options, int32_t function,
+                          int32_t n_inputs, int32_t n_outputs, svm_error *error) {
+  if (options->timeout_ms < 0)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call_with: timeout_ms is negative; 0 means no limit");
   if (function < 0 || function >= p->n_functions) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call: function %d of %d", function, p->n_functions);
   }
@@ -257,7 +296,7 @@ static int32_t run_call(call *c, int32_t function, const svm_value *values, int3
   if (!code && k && contract_is_planned(k)) {
     code = call_planned(c, values, n, &b, outputs);
   } else if (!code) {
-    code = call_interpreted(c, function, values, n, k ? p->n_symbols : 0, &b, outputs);
+    code = call_interpreted(c, function, values, n, k ? p->io.n_symbols : 0, &b, outputs);
   }
   output_binding_free(&b);
   inputs_free(&in, n);
@@ -270,7 +309,9 @@ int32_t svm_call(svm_program *p, int32_t function, const svm_value *values, int3
   return svm_call_with(p, NULL, function, values, n_inputs, allocator, outputs, n_outputs, error);
 }
 
-void svm_call_options_init(svm_call_options *options) { *options = (svm_call_options){.strategy = -1}; }
+void svm_call_options_init(svm_call_options *options) {
+  if (options) *options = (svm_call_options){.strategy = -1};
+}
 
 /* The strategy of a call: its own, else the function's, else the program's. */
 static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int32_t function) {
@@ -278,23 +319,50 @@ static int32_t strategy_of(const svm_program *p, const svm_call_options *o, int3
   int is_known = function >= 0 && function < p->n_functions; /* check_call refuses another */
   int32_t own =
       is_known ? atomic_load_explicit(&p->functions[function].own_strategy, memory_order_relaxed) : 0;
-  return own ? own - 1 : atomic_load_explicit(&p->strategy, memory_order_relaxed);
+  return own ? own - 1 : atomic_load_explicit(&p->switches.strategy, memory_order_relaxed);
 }
 
 /* Note who looks at the call's launches. Returns the call's row in the timeline, NULL without one. */
 static timeline_row *begin_row(const call *c, const svm_call_options *options, int32_t function) {
   svm_rt *rt = &c->context->rt;
-  rt->timeline = atomic_load_explicit(&c->program->timeline, memory_order_acquire);
+  rt->timeline = atomic_load_explicit(&c->program->observers.timeline, memory_order_acquire);
   rt->observer = options->observe ? options : NULL;
   rt->is_noted = rt->timeline || rt->observer;
   timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_CALL, function) : NULL;
-  if (row && c->contract) timeline_set_dims(rt->timeline, row, c->context->symbols, c->program->n_symbols);
+  if (row && c->contract) timeline_set_dims(rt->timeline, row, c->context->symbols, c->program->io.n_symbols);
   return row;
 }
 
 static void count_call(svm_program *p, int32_t counted, const int64_t *symbols, int64_t ns) {
   if (counted & COUNT_SIZES) profile_count(p, symbols, ns);
-  if (counted & COUNT_TIMES) latencies_count(&p->latencies, ns);
+  if (counted & COUNT_TIMES) latencies_count(&p->observers.latencies, ns);
+}
+
+/* The call in its context, whose arguments were checked. */
+static inline int32_t call_checked(call *c, const svm_call_options *options, int32_t function,
+                                   const svm_value *values, int32_t n_inputs, const svm_allocator *allocator,
+                                   svm_value *outputs) {
+  svm_program *p = c->program;
+  context *x = c->context;
+  watch own;
+  c->watch = x->rt.watch = watch_begin(&own, options, p->options.timeout_ms);
+  c->budget =
+      (memory_budget){.max = p->options.memory_max,
+                      .max_nesting = atomic_load_explicit(&p->switches.max_nesting, memory_order_relaxed),
+                      .pool = &x->pool};
+  c->max_calls = atomic_load_explicit(&p->switches.max_calls, memory_order_relaxed);
+  c->fuel = fuel_of(p);
+  c->number = atomic_fetch_add_explicit(&p->counters.n_calls, 1, memory_order_relaxed) + 1;
+  int32_t code = c->contract ? contract_bind(p, c->contract, values, n_inputs, x->symbols, c->error) : SVM_OK;
+  int32_t counted = code || function ? 0 : atomic_load_explicit(&p->observers.counted, memory_order_relaxed);
+  int64_t begin = counted ? profile_now() : 0;
+  timeline_row *row = begin_row(c, options, function);
+  if (!code) code = run_call(c, function, values, n_inputs, allocator, outputs);
+  timeline_end(row);
+  if (counted && !code) count_call(p, counted, x->symbols, profile_now() - begin);
+  x->last_call = c->number;
+  if (++x->n_counted >= x->window) contexts_trim(p, x);
+  return code;
 }
 
 int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t function,
@@ -302,41 +370,30 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
                       svm_value *outputs, int32_t n_outputs, svm_error *error) {
   static const svm_call_options DEFAULTS = {.strategy = -1};
   svm_error unasked;
-  watch own;
   error = error ? error : &unasked;
   options = options ? options : &DEFAULTS;
-  int32_t strategy = strategy_of(p, options, function);
   error->code = SVM_OK;
   error->function = -1;
+  if (status_need(p, "svm_call: program", error) ||
+      check_memory(values, n_inputs, allocator, outputs, n_outputs, error))
+    return error->code;
   if (n_outputs > 0) memset(outputs, 0, (size_t)n_outputs * sizeof *outputs);
-  int32_t code = check_strategy(strategy, error);
-  if (!code) code = check_call(p, function, n_inputs, n_outputs, error);
-  if (!code) code = weights_status(p, error);
-  if (code) return code;
-  if (options->timeout_ms < 0)
-    return status_fail(error, SVM_ERROR_ARGUMENT, "svm_call_with: timeout_ms is negative; 0 means no limit");
   context *x = context_enter(p, error);
   if (!x) return error->code;
-  x->rt.watch = watch_begin(&own, options, p->options.timeout_ms);
   call c = {.program = p,
             .contract = contract_of(p, function),
             .context = x,
-            .watch = x->rt.watch,
-            .budget = {.max = p->options.memory_max,
-                       .max_nesting = atomic_load_explicit(&p->max_nesting, memory_order_relaxed),
-                       .pool = &x->pool},
-            .max_calls = atomic_load_explicit(&p->max_calls, memory_order_relaxed),
-            .strategy = strategy,
+            .strategy = strategy_of(p, options, function),
             .error = error};
-  c.fuel = p->options.fuel ? p->options.fuel : INT64_MAX;
-  c.number = atomic_fetch_add_explicit(&p->n_calls, 1, memory_order_relaxed) + 1;
-  if (c.contract) code = contract_bind(p, c.contract, values, n_inputs, x->symbols, error);
-  int32_t counted = code || function ? 0 : atomic_load_explicit(&p->counted, memory_order_relaxed);
-  int64_t begin = counted ? profile_now() : 0;
-  timeline_row *row = begin_row(&c, options, function);
-  if (!code) code = run_call(&c, function, values, n_inputs, allocator, outputs);
-  timeline_end(row);
-  if (counted && !code) count_call(p, counted, x->symbols, profile_now() - begin);
-  context_leave(x);
+  float_mode host = float_mode_set();
+  int was_blocked = mapping_arm(&p->image.weights);
+  int32_t code = check_strategy(c.strategy, error);
+  if (!code) code = check_call(p, options, function, n_inputs, n_outputs, error);
+  if (!code) code = check_weights_before(&c);
+  if (!code) code = call_checked(&c, options, function, values, n_inputs, allocator, outputs);
+  if (code) error->source = program_keep_source(p, error->source);
+  mapping_disarm(was_blocked);
+  float_mode_restore(host);
+  context_leave(p, x);
   return code;
 }

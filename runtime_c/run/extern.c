@@ -1,10 +1,64 @@
-/* Calls of functions of the host's. What they are given is lent; what they give is checked before a register
- * holds it. */
-#include <stdlib.h>
+/* Functions of the host: registration and calls. Their arguments are borrowed; their results are checked
+ * before a register holds them. */
+#include "run/extern.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/float_mode.h"
 #include "base/status.h"
 #include "run/instructions.gen.h"
-#include "run/interpreter.h"
+#include "run/operands.h"
+#include "run/trace.h"
+
+/* Registration --------------------------------------------------------------------------------- */
+
+int extern_is_named(const extern_slot *slot, const char *name) {
+  size_t n = strlen(name);
+  return !strncmp(slot->name, name, n) && (!slot->name[n] || !strcmp(slot->name + n, ".default"));
+}
+
+/* Give `made`'s functions to all calls of that name and kind. */
+static int32_t register_function(svm_program *p, const extern_slot *made, svm_error *error) {
+  svm_error unasked;
+  error = error ? error : &unasked;
+  int found = 0;
+  for (int32_t i = 0; i < p->n_externs; i++) {
+    extern_slot *slot = &p->externs[i];
+    if (slot->kind != made->kind || !extern_is_named(slot, made->name)) continue;
+    if (!extern_is_registered(slot)) atomic_fetch_sub(&p->n_externs_missing, 1);
+    slot->function = made->function;
+    slot->writer = made->writer;
+    slot->context = made->context;
+    found = 1;
+  }
+  return found
+             ? SVM_OK
+             : status_fail(error, SVM_ERROR_ARGUMENT, "the program calls no host function \"%.200s\"%s",
+                           made->name, made->kind == SVM_EXTERN_DPS ? " that writes into given tensors" : "");
+}
+
+int32_t svm_register_extern(svm_program *p, const char *name, svm_extern function, void *context,
+                            svm_error *error) {
+  if (status_need(p, "svm_register_extern: program", error) ||
+      status_need(name, "svm_register_extern: name", error) ||
+      status_need(function, "svm_register_extern: function", error))
+    return SVM_ERROR_ARGUMENT;
+  extern_slot made = {.name = name, .kind = SVM_EXTERN_PACKED, .function = function, .context = context};
+  return register_function(p, &made, error);
+}
+
+int32_t svm_register_dps(svm_program *p, const char *name, svm_dps function, void *context,
+                         svm_error *error) {
+  if (status_need(p, "svm_register_dps: program", error) ||
+      status_need(name, "svm_register_dps: name", error) ||
+      status_need(function, "svm_register_dps: function", error))
+    return SVM_ERROR_ARGUMENT;
+  extern_slot made = {.name = name, .kind = SVM_EXTERN_DPS, .writer = function, .context = context};
+  return register_function(p, &made, error);
+}
+
+/* Calls ---------------------------------------------------------------------------------------- */
 
 static int32_t no_memory(const extern_slot *slot, svm_error *error) {
   return status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for the arguments of \"%.100s\"",
@@ -25,14 +79,16 @@ static void lend(const value *r, const uint32_t *from, int32_t n, svm_value *val
 /* Count a call, which begins now, and note it in the timeline. */
 static timeline_row *begin(call *c, const extern_slot *slot) {
   status_clear(c->error);
-  atomic_fetch_add_explicit(&c->program->n_extern_calls, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&c->program->counters.n_extern_calls, 1, memory_order_relaxed);
   timeline *t = c->context->rt.timeline;
   return t ? timeline_begin(t, TIMELINE_EXTERN, (int32_t)(slot - c->program->externs)) : NULL;
 }
 
-/* Make an error of what a function returned: whatever it wrote, the message ends and the place is the call's.
+/* Make an error from a function's return code: the message is terminated, whatever it wrote, and the position
+ * is the call's.
  */
 static int32_t end(call *c, const extern_slot *slot, timeline_row *row, int32_t code) {
+  float_mode_set(); /* whatever the function has set */
   timeline_end(row);
   svm_error *e = c->error;
   if (!code) return SVM_OK;

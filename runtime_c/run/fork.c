@@ -1,44 +1,62 @@
-/* fork: only the forking thread lives on in the child, and what others held or waited for stays so there. All
- * locks are taken before, so that nothing is half done, and made anew in the child. Whoever compiled is gone:
- * what it was at is queued again, for the host to answer from a thread of the child. */
+/* fork: only the forking thread exists in the child, and locks held by others would stay locked there. So all
+ * locks are taken before the fork, when no operation is in progress, and renewed in the child. The compiling
+ * thread is gone: its jobs are queued again, to be answered by a thread of the child. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* dladdr */
+#endif
+#include "run/fork.h"
+
+#include <dlfcn.h>
+
 #include "base/timeline.h"
-#include "run/run.h"
 
 static struct {
   pthread_mutex_t lock;
   svm_program *first;
+  void (*restart)(svm_program *p);
   int is_registered;
 } open_programs = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void before(void) {
   pthread_mutex_lock(&open_programs.lock);
-  for (svm_program *p = open_programs.first; p; p = p->next_open) pthread_mutex_lock(&p->lock);
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) pthread_mutex_lock(&p->lock);
+  image_lock();
   mapping_lock();
 }
 
 static void after_in_parent(void) {
   mapping_unlock();
-  for (svm_program *p = open_programs.first; p; p = p->next_open) pthread_mutex_unlock(&p->lock);
+  image_unlock();
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) pthread_mutex_unlock(&p->lock);
   pthread_mutex_unlock(&open_programs.lock);
 }
 
 static void after_in_child(void) {
   mapping_unlock();
+  image_unlock();
   timeline_forget_thread();
-  for (svm_program *p = open_programs.first; p; p = p->next_open) {
-    program_init_lock(p);
-    contexts_forget(p);
-    queue_restore(p);
-    weights_restart(p);
-  }
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) open_programs.restart(p);
   pthread_mutex_init(&open_programs.lock, NULL);
 }
 
-void program_enlist(svm_program *p) {
+/* Threads, the handler of a signal and those of forks outlive programs: the shared library that has this code
+ * stays when the host unloads it. Code of an executable stays anyway. */
+static void stay_loaded(void) {
+#if defined(__PIC__) && !defined(__PIE__)
+  Dl_info own;
+  if (dladdr(&open_programs, &own) && own.dli_fname)
+    dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+#endif
+}
+
+void program_enlist(svm_program *p, void (*restart)(svm_program *p)) {
   pthread_mutex_lock(&open_programs.lock);
-  if (!open_programs.is_registered)
+  if (!open_programs.is_registered) {
+    stay_loaded();
+    open_programs.restart = restart;
     open_programs.is_registered = !pthread_atfork(before, after_in_parent, after_in_child);
-  p->next_open = open_programs.first;
+  }
+  p->life.next_open = open_programs.first;
   open_programs.first = p;
   pthread_mutex_unlock(&open_programs.lock);
 }
@@ -46,7 +64,7 @@ void program_enlist(svm_program *p) {
 void program_delist(svm_program *p) {
   pthread_mutex_lock(&open_programs.lock);
   svm_program **link = &open_programs.first;
-  while (*link && *link != p) link = &(*link)->next_open;
-  if (*link) *link = p->next_open;
+  while (*link && *link != p) link = &(*link)->life.next_open;
+  if (*link) *link = p->life.next_open;
   pthread_mutex_unlock(&open_programs.lock);
 }

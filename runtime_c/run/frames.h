@@ -1,14 +1,13 @@
-/* The frames of an interpreted call, and what its instructions may cost. Only the interpreter's loop uses
+/* The frames of an interpreted call, and the budget of its instructions. Only the interpreter's loop uses
  * them. */
-#ifndef SVM_FRAMES_H
-#define SVM_FRAMES_H
+#pragma once
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "run/run.h"
+#include "run/context.h"
 
 /* Make room for `n` of the call's registers or frames, of `size` bytes each: *rows may move. */
 static int32_t reserve(call *c, void **rows, int64_t *capacity, int64_t n, size_t size, const char *what) {
@@ -68,5 +67,3 @@ static int32_t next_slice(call *c, int64_t *slice) {
   c->fuel -= *slice;
   return SVM_OK;
 }
-
-#endif

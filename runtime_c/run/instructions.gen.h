@@ -331,6 +331,24 @@
 #define SVM_FITS_PART(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_TENSOR && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
 #define SVM_FITS_PART_SIZES(tag) ((tag) == SVM_TAG_INT)
 
+#define SVM_WORDS_WRAPPING_ADD(pc) (4)
+#define SVM_AT_WRAPPING_ADD_D(pc) (1)
+#define SVM_AT_WRAPPING_ADD_A(pc) (2)
+#define SVM_AT_WRAPPING_ADD_B(pc) (3)
+#define SVM_FITS_WRAPPING_ADD(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_INT && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
+
+#define SVM_WORDS_WRAPPING_SUB(pc) (4)
+#define SVM_AT_WRAPPING_SUB_D(pc) (1)
+#define SVM_AT_WRAPPING_SUB_A(pc) (2)
+#define SVM_AT_WRAPPING_SUB_B(pc) (3)
+#define SVM_FITS_WRAPPING_SUB(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_INT && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
+
+#define SVM_WORDS_WRAPPING_MUL(pc) (4)
+#define SVM_AT_WRAPPING_MUL_D(pc) (1)
+#define SVM_AT_WRAPPING_MUL_A(pc) (2)
+#define SVM_AT_WRAPPING_MUL_B(pc) (3)
+#define SVM_FITS_WRAPPING_MUL(r, pc) (SVM_TAG_AT(r, pc, 2) == SVM_TAG_INT && SVM_TAG_AT(r, pc, 3) == SVM_TAG_INT)
+
 /* NAME of the opcode, kind, "operand", tags that it may hold (0: any), word of the operand whose tag it has (0: none), "an int" */
 #define SVM_OPERANDS(X) \
   X(RETURN, 'S', "values", 0, 0, "") \
@@ -478,6 +496,15 @@
   X(PART, 'd', "d", 0, 0, "") \
   X(PART, 's', "a", 1u << SVM_TAG_TENSOR, 0, "a tensor") \
   X(PART, 's', "begin", 1u << SVM_TAG_INT, 0, "an int") \
-  X(PART, 'S', "sizes", 1u << SVM_TAG_INT, 0, "an int")
+  X(PART, 'S', "sizes", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_ADD, 'd', "d", 0, 0, "") \
+  X(WRAPPING_ADD, 's', "a", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_ADD, 's', "b", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_SUB, 'd', "d", 0, 0, "") \
+  X(WRAPPING_SUB, 's', "a", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_SUB, 's', "b", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_MUL, 'd', "d", 0, 0, "") \
+  X(WRAPPING_MUL, 's', "a", 1u << SVM_TAG_INT, 0, "an int") \
+  X(WRAPPING_MUL, 's', "b", 1u << SVM_TAG_INT, 0, "an int")
 
 #endif

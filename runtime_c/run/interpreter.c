@@ -9,9 +9,15 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "run/compile_queue.h"
+#include "run/extern.h"
 #include "run/frames.h"
 #include "run/instructions.gen.h"
+#include "run/launch.h"
+#include "run/operands.h"
 #include "run/scalar_operations.h"
+#include "run/tensor.h"
+#include "run/trace.h"
 #include "values/string_functions.h"
 
 /* Errors --------------------------------------------------------------------------------------- */
@@ -19,15 +25,6 @@
 static int32_t fail_guard(const char *message, svm_error *error) {
   return status_fail(error, SVM_ERROR_GUARD, "%.900s",
                      *message ? message : "guard: the program gives no reason");
-}
-
-int32_t call_spend(call *c, int64_t n) {
-  if (n <= c->fuel) return c->fuel -= n, SVM_OK;
-  c->fuel = 0;
-  return status_fail(c->error, SVM_ERROR_LIMIT,
-                     "fuel: the call did the work of over %" PRId64
-                     " instructions; raise the limit, or the program does not end",
-                     c->program->options.fuel);
 }
 
 /* Launches and containers -------------------------------------------------------------------- */
@@ -110,7 +107,7 @@ static int32_t do_container(call *c, value *r, int32_t tag, const uint32_t *pc) 
     if (expression) goto fail; \
   } while (0)
 #define NEXT_OF(constant) NEXT(SVM_WORDS_##constant(pc))
-/* Registers outside of lists hold what the row of vm/isa.py says. */
+/* Registers outside of lists hold the tags required by the row of vm/isa.py. */
 #define CHECK(constant)                                  \
   do {                                                   \
     if (!SVM_FITS_##constant(r, pc)) goto wrong_operand; \
@@ -260,6 +257,9 @@ op_FREE:
   INTS(MOD, "mod")
   INTS(MIN, "min")
   INTS(MAX, "max")
+  INTS(WRAPPING_ADD, "wrapping_add")
+  INTS(WRAPPING_SUB, "wrapping_sub")
+  INTS(WRAPPING_MUL, "wrapping_mul")
   COMPARISON(EQ)
   COMPARISON(NE)
   COMPARISON(LT)

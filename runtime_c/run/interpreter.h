@@ -1,42 +1,8 @@
-/* Tensors and scalars as instructions make them: `r` are the frame's registers, `pc` the instruction, whose
- * operands outside of lists hold what its row of vm/isa.py says. Errors name the instruction. */
-#ifndef SVM_INTERPRETER_H
-#define SVM_INTERPRETER_H
+/* The interpreter. */
+#pragma once
 
-#include "run/run.h"
+#include "run/context.h"
 
-/* Whether all registers that an instruction reads hold what its row says: an error for the first that does
- * not. */
-int32_t operands_check(const value *r, const uint32_t *pc, svm_error *error);
-
-/* `alloc`: in a trace without memory. */
-int32_t tensor_alloc(call *c, const value *r, const uint32_t *pc, value *out);
-
-/* `view`: other sizes over the same storage. */
-int32_t tensor_view(call *c, const value *r, const uint32_t *pc, value *out);
-
-/* `part`: some elements, where they lie. */
-int32_t tensor_part(call *c, const value *r, const uint32_t *pc, value *out);
-
-int32_t tensor_dim(const tensor *a, int32_t axis, int64_t *out, svm_error *error);
-int32_t tensor_expect(call *c, const value *r, const uint32_t *pc);
-
-/* `expect_items`: of a list among the inputs. */
-int32_t items_expect(call *c, const sequence *items, const uint32_t *pc);
-
-/* `distinct`: whether no two plain values are equal. */
-int32_t items_distinct(call *c, const sequence *items, int64_t *is_distinct);
-
-/* `item`, `scalar`: one element as bool, int or float, and back. */
-int32_t tensor_item(call *c, const value *r, const uint32_t *pc, value *out);
-int32_t tensor_scalar(call *c, int32_t dtype, value a, value *out);
-
-/* Of a bool, int or float. */
-value scalar_to_float(value a);
-int32_t scalar_to_int(value a, value *out, svm_error *error);
-
-/* `call_packed`, `call_dps`: a function of the host's. */
-int32_t extern_packed(call *c, value *r, const uint32_t *pc);
-int32_t extern_dps(call *c, const value *r, const uint32_t *pc);
-
-#endif
+/* Run a function; `args` are its n_params values (borrowed). results: n_results owned values, none on an
+ * error. */
+int32_t interpret(call *c, int32_t function, const value *args, value *results);

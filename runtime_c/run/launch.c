@@ -1,10 +1,14 @@
 /* Launches: everything is checked before a kernel runs, so that no bytecode makes one leave its buffers. */
+#include "run/launch.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/float_mode.h"
 #include "base/status.h"
-#include "run/run.h"
+#include "base/watch.h"
+#include "run/call_site.h"
 
 static int32_t fail_buffer(const kernel *k, int32_t index, const entry *e, value given, svm_error *error) {
   const buffer_type *b = &k->buffers[index];
@@ -60,11 +64,11 @@ static inline __attribute__((always_inline)) int32_t run_tiles(const instance *c
   return rt->error != 0;
 }
 
-/* Not inlined: launches that nobody looks at are to need no registers for it. */
+/* Not inlined, so that unobserved launches need no registers for it. */
 static __attribute__((noinline)) int32_t run_noted(const entry *e, const instance *code, void *const *buffers,
                                                    svm_rt *rt) {
   const svm_call_options *o = rt->observer;
-  if (o) o->observe(o->context, e->kernel, 0);
+  if (o) o->observe(o->context, e->kernel, 0), float_mode_set();
   timeline_row *row = rt->timeline ? timeline_begin(rt->timeline, TIMELINE_LAUNCH, e->kernel) : NULL;
   rt->launch = row;
   int32_t failed = run_tiles(code, buffers, e->dims, rt);
@@ -97,6 +101,11 @@ int32_t launch_fail(const svm_program *p, const entry *e, svm_rt *rt, svm_error 
                        "kernel \"%.100s\": it has %" PRId64 " rows for %" PRId64
                        " outputs of its images; the program's sizes are wrong",
                        k->label, rt->error_value, rt->error_bound);
+  }
+  if (kind == KERNEL_ERROR_DIVISION) {
+    return status_fail(
+        error, SVM_ERROR_DIVISION,
+        "kernel \"%.100s\": an integer tensor is divided by 0; let no element of the divisor be 0", k->label);
   }
   if (kind)
     return status_fail(error, SVM_ERROR_INTERNAL, "kernel \"%.100s\": unknown error %" PRId64, k->label,

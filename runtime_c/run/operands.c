@@ -1,7 +1,8 @@
-/* The sentence for an operand that holds what its row of vm/isa.py does not allow. */
+/* The message for an operand whose value its row of vm/isa.py does not allow. */
+#include "run/operands.h"
+
 #include "base/status.h"
 #include "run/instructions.gen.h"
-#include "run/interpreter.h"
 
 typedef struct operand {
   uint32_t opcode;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "program/program.h"
+#include "run/extern.h"
 #include "svm_plugin.h"
 
 static const svm_plugin_values VALUES = {svm_value_tensor, svm_value_item, svm_value_make, svm_value_release};
@@ -55,6 +55,8 @@ static int32_t start(svm_program *p, const char *path, void *library, svm_error 
 }
 
 int32_t svm_load_plugin(svm_program *p, const char *path, svm_error *error) {
+  if (status_need(p, "svm_load_plugin: program", error) || status_need(path, "svm_load_plugin: path", error))
+    return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   error = error ? error : &unasked;
   char full[4096];

@@ -10,7 +10,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "run/run.h"
+#include "run/contract.h"
 
 enum { FIRST_ROWS = 64, MAX_ROWS = 1 << 16 };
 
@@ -75,7 +75,7 @@ int64_t profile_now(void) {
 
 void profile_count(svm_program *p, const int64_t *symbols, int64_t ns) {
   pthread_mutex_lock(&p->lock);
-  if (p->profile) count_call(p->profile, symbols, ns);
+  if (p->observers.profile) count_call(p->observers.profile, symbols, ns);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -85,13 +85,15 @@ void profile_free(profile *x) {
 }
 
 int32_t svm_record(svm_program *p, int32_t is_recording, svm_error *error) {
+  if (status_need(p, "svm_record: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   pthread_mutex_lock(&p->lock);
-  if (is_recording && !p->profile && (p->profile = calloc(1, sizeof *p->profile)))
-    p->profile->n_symbols = p->n_symbols;
-  int is_made = p->profile || !is_recording;
-  if (is_made && is_recording) atomic_fetch_or(&p->counted, COUNT_SIZES);
-  if (is_made && !is_recording) atomic_fetch_and(&p->counted, ~COUNT_SIZES);
+  if (is_recording && !p->observers.profile &&
+      (p->observers.profile = calloc(1, sizeof *p->observers.profile)))
+    p->observers.profile->n_symbols = p->io.n_symbols;
+  int is_made = p->observers.profile || !is_recording;
+  if (is_made && is_recording) atomic_fetch_or(&p->observers.counted, COUNT_SIZES);
+  if (is_made && !is_recording) atomic_fetch_and(&p->observers.counted, ~COUNT_SIZES);
   pthread_mutex_unlock(&p->lock);
   return is_made
              ? SVM_OK
@@ -123,18 +125,21 @@ static void add_rows(const profile *x, text_buffer *t) {
 }
 
 int32_t svm_profile(svm_program *p, char **out, svm_error *error) {
+  if (status_need(p, "svm_profile: program", error) || status_need(out, "svm_profile: text", error))
+    return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   text_buffer t = {0};
   pthread_mutex_lock(&p->lock);
   text_add(&t, "{\"format\": \"shapevm-profile\", \"version\": 1, \"program\": \"");
   add_identity(p, &t);
   text_add(&t, "\",\n \"symbols\": [");
-  for (int32_t i = 0; i < p->n_symbols; i++) {
+  for (int32_t i = 0; i < p->io.n_symbols; i++) {
     if (i) text_add(&t, ", ");
-    text_add_quoted(&t, p->symbols[i].name);
+    text_add_quoted(&t, p->io.symbols[i].name);
   }
-  text_add(&t, "], \"dropped\": %" PRId64 ", \"sizes\": [", p->profile ? p->profile->dropped : 0);
-  add_rows(p->profile, &t);
+  text_add(&t, "], \"dropped\": %" PRId64 ", \"sizes\": [",
+           p->observers.profile ? p->observers.profile->dropped : 0);
+  add_rows(p->observers.profile, &t);
   text_add(&t, "]}\n");
   pthread_mutex_unlock(&p->lock);
   *out = t.bytes;

@@ -1,10 +1,11 @@
 /* Results: memory for the tensors that a call returns, and their description for the caller. Every new tensor
- * has memory of its own; a tensor that is an input or a constant says so instead. */
+ * has separate memory; a tensor that is an input or a constant is marked as such. */
+#include "run/results.h"
+
 #include <string.h>
 
 #include "base/status.h"
 #include "base/utf8.h"
-#include "run/run.h"
 
 static svm_tensor describe(const tensor *t, void *data) {
   svm_tensor out = {.data = data, .dtype = t->dtype, .rank = t->rank};

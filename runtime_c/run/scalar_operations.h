@@ -1,7 +1,6 @@
 /* Arithmetic and comparisons of scalars, by opcode. Only the interpreter's loop uses them: where the opcode
  * is known, one operation is left. */
-#ifndef SVM_SCALAR_OPERATIONS_H
-#define SVM_SCALAR_OPERATIONS_H
+#pragma once
 
 #include <inttypes.h>
 
@@ -32,6 +31,9 @@ static int32_t int_operation(int32_t opcode, const char *name, int64_t x, int64_
     case SVM_OP_ADD: overflows = __builtin_add_overflow(x, y, out); break;
     case SVM_OP_SUB: overflows = __builtin_sub_overflow(x, y, out); break;
     case SVM_OP_MUL: overflows = __builtin_mul_overflow(x, y, out); break;
+    case SVM_OP_WRAPPING_ADD: *out = (int64_t)((uint64_t)x + (uint64_t)y); break;
+    case SVM_OP_WRAPPING_SUB: *out = (int64_t)((uint64_t)x - (uint64_t)y); break;
+    case SVM_OP_WRAPPING_MUL: *out = (int64_t)((uint64_t)x * (uint64_t)y); break;
     case SVM_OP_MIN: *out = x < y ? x : y; break;
     default: *out = x > y ? x : y; break; /* max */
   }
@@ -56,5 +58,3 @@ static double float_operation(int32_t opcode, double x, double y) {
          : opcode == SVM_OP_FMUL ? x * y
                                  : x / y;
 }
-
-#endif

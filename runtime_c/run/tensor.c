@@ -1,4 +1,6 @@
 /* Tensors and scalars as instructions make them; vm/reference_tensors.py defines the conversions. */
+#include "run/tensor.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +9,8 @@
 
 #include "base/status.h"
 #include "run/instructions.gen.h"
-#include "run/interpreter.h"
+#include "run/operands.h"
+#include "run/trace.h"
 
 /* Sizes ---------------------------------------------------------------------------------------- */
 

@@ -6,18 +6,19 @@
 
 #include "base/status.h"
 #include "base/text.h"
-#include "run/run.h"
+#include "run/context.h"
 
 int32_t svm_timeline(svm_program *p, int32_t is_on, svm_error *error) {
+  if (status_need(p, "svm_timeline: program", error)) return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   timeline *made = is_on ? timeline_make() : NULL;
   if (is_on && !made)
     return status_fail(error ? error : &unasked, SVM_ERROR_MEMORY, "memory: there is none for a timeline");
   pthread_mutex_lock(&p->lock);
-  atomic_store(&p->timeline, made);
+  atomic_store(&p->observers.timeline, made);
   if (made) {
-    timeline *before = p->latest_timeline;
-    p->latest_timeline = made;
+    timeline *before = p->observers.latest_timeline;
+    p->observers.latest_timeline = made;
     if (before) retire(p, before, timeline_free); /* after the calls that may still write to it */
     reclaim(p, 0);
   }
@@ -44,7 +45,7 @@ static void add_launch(text_buffer *t, const svm_program *p, const timeline_row 
 static void add_symbols(text_buffer *t, const svm_program *p, const timeline_row *r) {
   for (int32_t i = 0; i < r->n_dims; i++) {
     if (i) text_add(t, ", ");
-    text_add_quoted(t, p->symbols[i].name);
+    text_add_quoted(t, p->io.symbols[i].name);
     text_add(t, ": %" PRId64, r->dims[i]);
   }
 }
@@ -71,10 +72,13 @@ static void add_event(text_buffer *t, const svm_program *p, const timeline *all,
 }
 
 int32_t svm_timeline_text(svm_program *p, char **out, svm_error *error) {
+  if (status_need(p, "svm_timeline_text: program", error) ||
+      status_need(out, "svm_timeline_text: text", error))
+    return SVM_ERROR_ARGUMENT;
   svm_error unasked;
   text_buffer t = {0};
   pthread_mutex_lock(&p->lock);
-  const timeline *all = p->latest_timeline;
+  const timeline *all = p->observers.latest_timeline;
   int64_t asked = all ? atomic_load(&all->n) : 0, n = all && asked > all->capacity ? all->capacity : asked;
   text_add(&t,
            "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"producer\": \"shapevm\", \"threads\": %" PRId32

@@ -1,9 +1,11 @@
-/* What a trace collects. */
-#ifndef SVM_TRACE_H
-#define SVM_TRACE_H
+/* The data that a trace collects. */
+#pragma once
 
 #include "base/arena.h"
-#include "run/run.h"
+#include "base/pointer_map.h"
+#include "run/plan.h"
+
+enum { NO_STEP = -1 };
 
 /* Growing tables. */
 typedef struct recorder {
@@ -18,4 +20,22 @@ typedef struct recorder {
   pointer_map seen;    /* containers among the results */
 } recorder;
 
-#endif
+/* Record one launch; `registers` and `buffers` as in launch_check. */
+int32_t record_launch(call *c, entry *e, const value *registers, const uint32_t *buffers, int32_t n_buffers,
+                      int32_t function, uint32_t pc);
+
+/* The error of a trace that there is no memory for. */
+int32_t record_fail_memory(const call *c);
+
+/* *out: the number of a new traced storage. */
+int32_t record_storage(call *c, int64_t n_bytes, int32_t *out);
+
+/* New storage that holds one element, the first of `bytes`. */
+storage *record_scalar(call *c, int64_t n_bytes, int64_t bytes);
+
+/* An instruction looks at an element: an error where the trace does not know it, or another call of the same
+ * key may find another one. */
+int32_t record_look(call *c, const storage *s);
+
+/* End the trace: calls of the function are to be interpreted. */
+int32_t record_give_up(call *c);

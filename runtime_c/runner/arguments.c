@@ -5,53 +5,58 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/outfile.h"
+#include "base/text.h"
 #include "runner/runner.h"
 
 static const char HELP[] =
     "shapevm-run MODEL.svm [options]: run a compiled model on numpy files\n"
     "\n"
     "  --input NAME=FILE.npy  an input (may be repeated); FILE.npz alone gives all\n"
-    "                         the names in it\n"
+    "                         inputs in it\n"
     "  --input NAME=NUMBER    an int, float or bool input; a list is [1, 2], [\"a\"]\n"
     "                         or FILE.npz\n"
-    "  --output FILE.npz      where the outputs go; FILE.npy if there is one output\n"
-    "  --function NAME        the function to call (default main; --list shows them)\n"
+    "  --offsets FILE.npy     inputs are packed: tokens of several texts, the first of\n"
+    "                         each by its offset, i64[texts + 1]; they become rows,\n"
+    "                         and an input that is not given their mask\n"
+    "  --output FILE.npz      file for the outputs; FILE.npy if there is only one\n"
+    "  --function NAME        the function to call (default main; --list shows all)\n"
     "  --repeat N             call N times, print the first, least and median time\n"
     "                         (default 1)\n"
     "  --threads N            threads that run kernels (default 0: one per CPU)\n"
-    "  --strategy NAME        generic; auto, bucket: the file's exact code and\n"
-    "                         buckets too (default auto)\n"
+    "  --strategy NAME        generic; auto or bucket: also the file's exact and\n"
+    "                         bucket code (default auto)\n"
     "  --fuel N               instructions that one call may run (default 0: no\n"
     "                         limit)\n"
-    "  --memory N             bytes that one call may hold, and the inputs (default\n"
-    "                         0: no limit)\n"
-    "  --call-depth N         calls within calls of the program's functions\n"
+    "  --memory N             bytes that one call may hold, and that the inputs may\n"
+    "                         have (default 0: no limit)\n"
+    "  --call-depth N         depth of calls between the program's functions\n"
     "                         (default 1000; 0: 1048576)\n"
-    "  --nesting N            containers within containers (default 200; 0: 1000)\n"
-    "  --timeout SECONDS      how long one call may take (default 0: no limit)\n"
-    "  --verify WHEN          check the weights' hashes: full, first of all; lazy,\n"
-    "                         beside the calls; none (default: full up to 64 MiB of\n"
+    "  --nesting N            depth of nested containers (default 200; 0: 1000)\n"
+    "  --timeout SECONDS      longest time of one call (default 0: no limit)\n"
+    "  --verify WHEN          check the weights' hashes: full, before running; lazy,\n"
+    "                         in the background; none (default: full up to 64 MiB of\n"
     "                         weights, else lazy)\n"
     "  --huge-pages WHEN      weights on huge pages: always, in a copy of the file;\n"
-    "                         never (default: where the file system has them)\n"
+    "                         never (default: if the file system supports it)\n"
     "  --digest SHA256        refuse a file with another SHA-256 (shapevm digest\n"
     "                         prints it)\n"
     "  --plugin LIB.so        a shared library with functions that the program calls\n"
     "                         (may be repeated)\n"
-    "  --no-native-code       refuse to run the file's machine code (here there is\n"
-    "                         no other)\n"
+    "  --no-native-code       refuse a file whose kernels need machine code\n"
     "  --perf-map             write /tmp/perf-PID.map for profilers\n"
-    "  --list                 print the contract and the kernels, run nothing\n"
+    "  --list                 print the contract and the kernels; run nothing\n"
     "  --stats                print the call sites after running\n"
     "  --metrics FILE         write all counters as OpenMetrics text\n"
-    "  --trace FILE.json      write when which kernel ran on which thread, for\n"
+    "  --trace FILE.json      write the time and thread of each kernel, for\n"
     "                         ui.perfetto.dev\n"
     "  --record FILE.json     write the sizes of the calls as a profile, for shapevm\n"
     "                         bake\n"
     "\n"
-    "Exit: 0 done, 2 usage, 3 the file cannot be loaded, 4 the inputs break the\n"
-    "contract, 5 the run failed.\n";
+    "Exit codes: 0 success, 2 usage, 3 the file cannot be loaded, 4 the inputs break\n"
+    "the contract, 5 the call failed.\n";
 
 int usage(const char *message, const char *value) {
   fprintf(stderr, "shapevm-run: %s%s%s (--help lists the options)\n", message, *value ? ": " : "", value);
@@ -63,7 +68,7 @@ int report(int exit_code, const svm_error *error) {
   if (error->source && *error->source && !strstr(error->message, error->source))
     fprintf(stderr, " (%s)", error->source);
   fprintf(stderr, "\n");
-  return exit_code;
+  return error->code == SVM_ERROR_CANCELLED ? EXIT_CANCELLED : exit_code;
 }
 
 int out_of_memory(const char *what) {
@@ -80,7 +85,7 @@ int parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
   return 1;
 }
 
-/* The place of a text among names, -1 where it is none of them. */
+/* The index of a text among names, -1 if it is not among them. */
 static int32_t code_of(const char *text, const char *const *names, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!strcmp(text, names[i])) return (int32_t)i;
@@ -97,7 +102,7 @@ static int parse_strategy(arguments *a, const char *text) {
 
 static int parse_timeout(arguments *a, const char *text) {
   char *end;
-  double seconds = strtod(text, &end);
+  double seconds = text_number(text, &end);
   if (end == text || *end || !(seconds >= 0 && seconds <= SVM_LIMIT_TIMEOUT_S))
     return usage("the timeout is not a number of seconds from 0 to 1e9", text);
   a->options.timeout_ms = (int64_t)ceil(seconds * 1000);
@@ -161,6 +166,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
   if (!strcmp(name, "--input")) return a->inputs[a->n_inputs++] = value, 0;
   if (!strcmp(name, "--plugin")) return a->plugins[a->n_plugins++] = value, 0;
   if (!strcmp(name, "--function")) return a->function = value, 0;
+  if (!strcmp(name, "--offsets")) return a->offsets = value, 0;
   if (!strcmp(name, "--output")) return a->output = value, 0;
   if (!strcmp(name, "--metrics")) return a->metrics = value, 0;
   if (!strcmp(name, "--trace")) return a->trace = value, 0;
@@ -192,5 +198,9 @@ int parse_arguments(int argc, char **argv, arguments *a) {
     } else if (a->model) return usage("a second model", name);
     else a->model = name;
   }
+  const char *const OUTPUTS[] = {a->output, a->metrics, a->trace, a->record};
+  a->said = stdout;
+  for (size_t i = 0; i < sizeof OUTPUTS / sizeof *OUTPUTS; i++)
+    if (OUTPUTS[i] && outfile_descriptor(OUTPUTS[i]) == STDOUT_FILENO) a->said = stderr;
   return a->model ? 0 : usage("no model given", "");
 }

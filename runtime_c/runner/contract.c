@@ -1,4 +1,4 @@
-/* What a program takes and gives, and its call sites, printed. */
+/* Prints a program's inputs and outputs, and its call sites. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -82,24 +82,25 @@ void print_contract(const svm_program *p) {
          *svm_host_target() ? svm_host_target() : "no known target");
 }
 
-void print_stats(svm_program *p) {
+void print_stats(svm_program *p, FILE *to) {
   static const char *const STATES[] = SVM_SITE_NAMES, *const TIERS[] = SVM_TIER_NAMES;
   svm_stats s;
   svm_get_stats(p, &s);
-  printf("calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64 ", plans %" PRId64
-         " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
-         s.calls, s.replays, s.traces, s.interpreted, s.n_plans, s.plan_bytes, s.arena_bytes);
+  fprintf(to,
+          "calls %" PRId64 ", replays %" PRId64 ", traces %" PRId64 ", interpreted %" PRId64
+          ", plans %" PRId64 " of %" PRId64 " bytes, arenas %" PRId64 " bytes\n",
+          s.calls, s.replays, s.traces, s.interpreted, s.n_plans, s.plan_bytes, s.arena_bytes);
   for (int32_t i = 0; i < svm_n_kernels(p); i++) {
     svm_site_stats site;
     svm_entry_stats e;
     svm_get_site(p, i, &site);
-    printf("site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label,
-           STATES[site.state], site.hits, site.misses);
+    fprintf(to, "site    %s: %s, %" PRId64 " hits, %" PRId64 " misses\n", svm_kernel(p, i)->label,
+            STATES[site.state], site.hits, site.misses);
     for (int32_t j = 0; j < site.n_entries && !svm_get_entry(p, i, j, &e); j++) {
-      printf("        [");
-      for (int32_t d = 0; d < e.n_dims; d++) printf(d ? ", %" PRId64 : "%" PRId64, e.dims[d]);
-      printf("] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits,
-             e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
+      fprintf(to, "        [");
+      for (int32_t d = 0; d < e.n_dims; d++) fprintf(to, d ? ", %" PRId64 : "%" PRId64, e.dims[d]);
+      fprintf(to, "] %s, %" PRId64 " hits, %" PRId64 " tiles, %" PRId64 " bytes%s%s\n", TIERS[e.tier], e.hits,
+              e.n_tiles, e.code_bytes, *e.schedule ? ", " : "", e.schedule);
     }
   }
 }

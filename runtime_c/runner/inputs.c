@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runner/runner.h"
 
 int32_t n_inputs_of(const invocation *call) { return svm_function_n_inputs(call->program, call->function); }
@@ -47,7 +48,7 @@ static int set_scalar(const invocation *call, int32_t index, const char *text, s
     value->integer = !strcmp(text, "true");
     return value->integer || !strcmp(text, "false") ? 0 : usage("not true or false", text);
   }
-  value->number = strtod(text, &end);
+  value->number = text_number(text, &end);
   return end == text || *end ? usage("not a float", text) : 0;
 }
 
@@ -68,7 +69,7 @@ static int set_list(const batch *b, svm_value *value) {
 static int read_arrays(const invocation *call, const char *path, const char *name, size_t name_bytes,
                        room *room, batch *b, svm_value *values) {
   svm_error error;
-  if (npy_read(path, room->left, &b->arrays, &b->n, &error))
+  if (npz_read(path, room->left, &b->arrays, &b->n, &error))
     return report(error.code == SVM_ERROR_MEMORY || error.code == SVM_ERROR_LIMIT ? EXIT_RUN : EXIT_USAGE,
                   &error);
   int32_t given = name_bytes ? find_input(call, name, name_bytes) : -1;
@@ -114,7 +115,7 @@ static int copy_state(svm_value *value) {
   return 0;
 }
 
-/* State that no --input gives has the artifact's first values; these are constants of the program. */
+/* State without an --input has the artifact's initial values, which are constants of the program. */
 int fill_state(const invocation *call, svm_value *values) {
   int32_t function = svm_find_function(call->program, "initial_state");
   int32_t n = function < 0 ? 0 : svm_function(call->program, function)->n_results,

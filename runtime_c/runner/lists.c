@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runner/runner.h"
 
 static const char *after_spaces(const char *at) { return at + strspn(at, " \t\n"); }
@@ -17,7 +18,7 @@ static const char *parse_word(const char *at, svm_value *item) {
   errno = 0;
   item->tag = SVM_TAG_INT, item->integer = strtoll(at, &end, 10);
   if (n && end == at + n) return errno ? NULL : end;
-  item->tag = SVM_TAG_FLOAT, item->number = strtod(at, &end);
+  item->tag = SVM_TAG_FLOAT, item->number = text_number(at, &end);
   return n && end == at + n ? end : NULL;
 }
 
@@ -32,7 +33,7 @@ static int32_t parse_hex(const char *at) {
   return made;
 }
 
-/* Write a code point as UTF-8; the place behind it. */
+/* Write a code point as UTF-8; returns the position after it. */
 static char *put_code_point(char *to, uint32_t c) {
   int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
   static const uint8_t FIRST[] = {0, 0, 0xC0, 0xE0, 0xF0};
@@ -41,7 +42,7 @@ static char *put_code_point(char *to, uint32_t c) {
   return to + n;
 }
 
-/* Decode what is behind a backslash; the place behind it, NULL for no escape of JSON. */
+/* Decode the escape after a backslash; returns the position after it, NULL for an invalid JSON escape. */
 static const char *parse_escape(const char *at, char **to) {
   static const char NAMES[] = "\"\\/bfnrt", VALUES[] = "\"\\/\b\f\n\r\t";
   const char *found = *at ? strchr(NAMES, *at) : NULL;
@@ -59,7 +60,7 @@ static const char *parse_escape(const char *at, char **to) {
   return at;
 }
 
-/* The end of a string of JSON, which is decoded into *room; NULL where there is none. */
+/* The end of a JSON string, which is decoded into *room; NULL if there is none. */
 static const char *parse_text(const char *at, char **room, svm_value *item) {
   char *to = *room;
   item->tag = SVM_TAG_STR, item->text = to;
@@ -73,8 +74,8 @@ static const char *parse_text(const char *at, char **room, svm_value *item) {
   return at + 1;
 }
 
-/* The number of items; -1 for a text that is no list. `items` has room for one more than there are commas,
- * `room` for the text, since no string is longer than its form there. */
+/* The number of items; -1 for a text that is not a list. `items` has room for one more than the number of
+ * commas, `room` for the text, because no string is longer than its JSON form. */
 static int64_t parse_items(const char *text, char *room, svm_value *items) {
   const char *at = after_spaces(text + 1);
   int64_t n = 0;

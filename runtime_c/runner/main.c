@@ -1,12 +1,16 @@
 /* shapevm-run: runs an artifact on numpy files. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/outfile.h"
+#include "base/text.h"
 #include "runner/runner.h"
 
 /* Ctrl-C ends the call that runs; a second one ends the process. */
@@ -48,8 +52,11 @@ static int run_repeatedly(const invocation *call, const arguments *a, const svm_
   if (!code) {
     double first = times[0];
     qsort(times, (size_t)a->repeat, sizeof *times, by_value);
-    printf("first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first, times[0],
-           times[a->repeat / 2], a->repeat, svm_get_threads());
+    char line[200];
+    text_format(line, sizeof line,
+                "first %.4f ms, min %.4f ms, median %.4f ms, %" PRId64 " calls, %d threads\n", first,
+                times[0], times[a->repeat / 2], a->repeat, svm_get_threads());
+    fputs(line, a->said);
   }
   free(times);
   return code;
@@ -80,7 +87,7 @@ static int write_reports(svm_program *p, const arguments *a) {
   char *text = NULL;
   int32_t failed;
   int code = 0;
-  if (a->stats) print_stats(p);
+  if (a->stats) print_stats(p, a->said);
   if (a->metrics) {
     failed = metrics_of_model(p, a->model, &text, &error);
     code = write_report(a->metrics, failed, text, &error);
@@ -104,6 +111,8 @@ static int run_model(const invocation *call, const arguments *a, batch *batches,
     int code = read_input(call, a->inputs[i], &room, &batches[i], values);
     if (code) return code;
   }
+  int unpadded = a->offsets ? pad_inputs(call, a->offsets, &room, &batches[a->n_inputs], values) : 0;
+  if (unpadded) return unpadded;
   int unfilled = fill_state(call, values);
   if (unfilled) return unfilled;
   for (int32_t i = 0; i < n_inputs_of(call); i++) {
@@ -156,24 +165,40 @@ static int with_program(svm_program *p, const arguments *a) {
   int refused = load_plugins(p, a);
   if (refused) return refused;
   int32_t n = n_inputs_of(&call), n_results = n_outputs_of(&call);
-  batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches);
+  batch *batches = calloc((size_t)a->n_inputs + 1, sizeof *batches); /* the last: offsets */
   svm_value *values = calloc((size_t)n + 1, sizeof *values),
             *results = calloc((size_t)n_results + 1, sizeof *results);
   int code = batches && values && results ? run_model(&call, a, batches, values, results)
                                           : out_of_memory("the tables of inputs and outputs");
   for (int32_t i = 0; results && i < n_results; i++) svm_value_release(&results[i]);
   for (int32_t i = 0; values && i < n; i++) svm_value_release(&values[i]);
-  for (int i = 0; batches && i < a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
+  for (int i = 0; batches && i <= a->n_inputs; i++) npy_free(batches[i].arrays, batches[i].n);
   free(batches);
   free(values);
   free(results);
   return code;
 }
 
+/* A standard file that is closed must not become one that is opened later: it is one that cannot be written.
+ */
+static void fill_standard_files(void) {
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* Whether all that was printed has arrived; else one sentence says why not. */
+static int is_printed(void) {
+  errno = 0;
+  if (!fflush(stdout) && !ferror(stdout)) return 1;
+  fprintf(stderr, "shapevm-run: standard output: cannot write it: %s\n", strerror(errno ? errno : EIO));
+  return 0;
+}
+
 int main(int argc, char **argv) {
   arguments a = {.repeat = 1, .call_depth = SVM_DEFAULT_CALL_DEPTH, .nesting = SVM_DEFAULT_NESTING};
   svm_error error;
   svm_program *p;
+  fill_standard_files();
   svm_options_init(&a.options);
   a.inputs = calloc((size_t)argc + 1, sizeof *a.inputs);
   a.plugins = calloc((size_t)argc + 1, sizeof *a.plugins);
@@ -191,5 +216,6 @@ int main(int argc, char **argv) {
   }
   free(a.inputs);
   free(a.plugins);
-  return code < 0 ? EXIT_DONE : code;
+  if (code < 0) code = EXIT_DONE;
+  return is_printed() || code ? code : EXIT_RUN;
 }

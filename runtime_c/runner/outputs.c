@@ -58,7 +58,7 @@ static int add_output(outputs *o, const char *name, const svm_value *v) {
 
 int32_t n_outputs_of(const invocation *call) { return svm_function_n_outputs(call->program, call->function); }
 
-/* State that the call wrote to in place is written too, as what it gives back is. */
+/* State that the call wrote in place is also written, like returned state. */
 int write_outputs(const invocation *call, const char *path, const svm_value *inputs,
                   const svm_value *values) {
   outputs o = {calloc(MAX_OUTPUTS, sizeof *o.names), calloc(MAX_OUTPUTS, sizeof *o.tensors),

@@ -1,19 +1,20 @@
 /* shapevm-run: the parts of the command. All that it needs of the runtime is svm.h. */
-#ifndef SVM_RUNNER_H
-#define SVM_RUNNER_H
+#pragma once
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "svm.h"
-#include "values/npy.h"
+#include "values/npz.h"
 
 /* Exit codes. */
-enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN = 5 };
+enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN = 5, EXIT_CANCELLED = 130 };
 
 enum { DIGEST_BYTES = 32 };
 
 typedef struct arguments {
-  const char *model, *function, *output, *metrics, *trace, *record;
+  const char *model, *function, *offsets, *output, *metrics, *trace, *record;
+  FILE *said; /* where times and --stats go: stderr where an output goes to stdout */
   const char **inputs, **plugins;
   int n_inputs, n_plugins, list, stats;
   int32_t threads, call_depth, nesting;
@@ -49,7 +50,7 @@ int parse_number(const char *text, int64_t least, int64_t most, int64_t *out);
 
 /* contract.c */
 void print_contract(const svm_program *p);
-void print_stats(svm_program *p);
+void print_stats(svm_program *p, FILE *to);
 
 /* lists.c. The list's own memory is released with the value. */
 int parse_list(const char *text, svm_value *value);
@@ -60,8 +61,9 @@ const svm_input_info *input_of(const invocation *call, int32_t i);
 int read_input(const invocation *call, const char *text, room *room, batch *b, svm_value *values);
 int fill_state(const invocation *call, svm_value *values);
 
+/* packed.c. Inputs of tokens become rows, by a file of offsets; the mask is made. */
+int pad_inputs(const invocation *call, const char *path, room *room, batch *b, svm_value *values);
+
 /* outputs.c */
 int32_t n_outputs_of(const invocation *call);
 int write_outputs(const invocation *call, const char *path, const svm_value *inputs, const svm_value *values);
-
-#endif

@@ -26,7 +26,7 @@
 #include "base/sha256.h"
 #include "base/xxh3.h"
 #include "tools/random_bits.h"
-#include "values/npy.h"
+#include "values/npz.h"
 #include "isa.gen.h"
 #include "svm.h"
 

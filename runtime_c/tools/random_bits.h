@@ -1,6 +1,5 @@
 /* The random numbers of the fuzzers. */
-#ifndef SVM_RANDOM_BITS_H
-#define SVM_RANDOM_BITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ static uint64_t random_bits(void) { /* xorshift64*, Vigna 2016 */
   state ^= state >> 27;
   return state * UINT64_C(0x2545F4914F6CDD1D);
 }
-
-#endif

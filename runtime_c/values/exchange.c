@@ -46,6 +46,15 @@ static int32_t import_tensor(memory_budget *budget, const svm_tensor *in, value 
   return tensor_make(budget, in->dtype, in->rank, in->sizes, memory, result, error);
 }
 
+static int32_t import_text(memory_budget *budget, const svm_value *in, value *result, svm_error *error) {
+  if (in->length < 0)
+    return status_fail(error, SVM_ERROR_ARGUMENT, "a string has the length %" PRId64 "; it must be 0 or more",
+                       in->length);
+  if (in->length && status_need(in->text, "the text of a string", error)) return error->code;
+  if (text_check_length(in->length, error)) return error->code;
+  return text_make(budget, in->length ? in->text : "", in->length, result, error);
+}
+
 int32_t value_import(memory_budget *budget, const svm_value *in, value *result, svm_error *error) {
   int is_container = in->tag == SVM_TAG_LIST || in->tag == SVM_TAG_TUPLE || in->tag == SVM_TAG_DICT;
   if (in->owner || is_container) {
@@ -65,7 +74,7 @@ int32_t value_import(memory_budget *budget, const svm_value *in, value *result, 
     case SVM_TAG_BOOL: *result = (value){SVM_TAG_BOOL, {in->integer != 0}}; return SVM_OK;
     case SVM_TAG_INT: *result = (value){SVM_TAG_INT, {in->integer}}; return SVM_OK;
     case SVM_TAG_FLOAT: *result = (value){SVM_TAG_FLOAT, {.number = in->number}}; return SVM_OK;
-    case SVM_TAG_STR: return text_make(budget, in->text, in->length, result, error);
+    case SVM_TAG_STR: return import_text(budget, in, result, error);
     case SVM_TAG_TENSOR: return import_tensor(budget, &in->tensor, result, error);
     default:
       return status_fail(error, SVM_ERROR_ARGUMENT, "a value of tag %d cannot come from outside", in->tag);
@@ -75,6 +84,7 @@ int32_t value_import(memory_budget *budget, const svm_value *in, value *result, 
 /* The API -------------------------------------------------------------------------------------- */
 
 int32_t svm_value_item(const svm_value *container, int64_t index, svm_value *key, svm_value *item) {
+  if (!container || !item) return SVM_ERROR_ARGUMENT;
   int is_dict = container->tag == SVM_TAG_DICT;
   const sequence *s = (const sequence *)(container->owner ? (const char *)container->owner : container->text);
   if (!is_dict && container->tag != SVM_TAG_LIST && container->tag != SVM_TAG_TUPLE)
@@ -88,6 +98,8 @@ int32_t svm_value_item(const svm_value *container, int64_t index, svm_value *key
 int32_t svm_value_make(int32_t tag, const svm_value *items, int64_t n, svm_value *result, svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
+  if (status_need(result, "svm_value_make: result", error)) return error->code;
+  if (n > 0 && status_need(items, "svm_value_make: items", error)) return error->code;
   int is_container = tag == SVM_TAG_LIST || tag == SVM_TAG_TUPLE || tag == SVM_TAG_DICT;
   if (!is_container || n < 0 || (tag == SVM_TAG_DICT && n % 2)) {
     return status_fail(error, SVM_ERROR_ARGUMENT, "svm_value_make: %" PRId64 " values make no %s", n,
@@ -117,8 +129,10 @@ int32_t svm_value_tensor(int32_t dtype, int32_t rank, const int64_t *sizes, svm_
                          svm_error *error) {
   svm_error unasked;
   error = error ? error : &unasked;
+  if (status_need(result, "svm_value_tensor: result", error)) return error->code;
+  if (rank > 0 && status_need(sizes, "svm_value_tensor: sizes", error)) return error->code;
   svm_tensor like = {.dtype = dtype, .rank = rank, .data = result};
-  if (rank >= 0 && rank <= SVM_MAX_RANK) memcpy(like.sizes, sizes, (size_t)rank * sizeof *sizes);
+  if (rank > 0 && rank <= SVM_MAX_RANK) memcpy(like.sizes, sizes, (size_t)rank * sizeof *sizes);
   int32_t code = strided_check("new tensor", &like, error);
   if (code) return code;
   storage *memory = storage_make(NULL, checked_bytes(dtype, checked_elements(rank, sizes)), error);
@@ -135,12 +149,14 @@ int32_t svm_value_over(const svm_tensor *tensor, void (*release)(void *context),
   error = error ? error : &unasked;
   storage *memory = NULL;
   value made;
-  if (!strided_check("tensor", tensor, error)) {
+  if (!status_need(tensor, "svm_value_over: tensor", error) &&
+      !status_need(result, "svm_value_over: result", error) &&
+      !strided_check_lent("svm_value_over: tensor", tensor, error)) {
     int64_t n_bytes = checked_bytes(tensor->dtype, checked_elements(tensor->rank, tensor->sizes));
     memory = storage_over(NULL, tensor->data, n_bytes, SVM_ORIGIN_NEW, -1, error);
   }
   if (!memory) {
-    release(context);
+    if (release) release(context);
     return error->code;
   }
   memory->release = release;

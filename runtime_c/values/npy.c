@@ -34,7 +34,7 @@ static int32_t broken(const char *what, const char *why, svm_error *error) {
                      "%.500s: this is no array that can be read: %s; write it with numpy.save", what, why);
 }
 
-/* The text behind 'key': in the header's dict. */
+/* The text after 'key': in the header's dict. */
 static const char *find_key(const char *header, const char *key) {
   const char *found = strstr(header, key);
   found = found ? strchr(found + strlen(key), ':') : NULL;
@@ -141,36 +141,13 @@ static int32_t read_open(int file, const char *path, int64_t max_bytes, uint8_t 
   return fail_file(path, number, error);
 }
 
-static uint8_t *read_file(const char *path, int64_t max_bytes, size_t *size, svm_error *error) {
+uint8_t *npy_read_file(const char *path, int64_t max_bytes, size_t *size, svm_error *error) {
   uint8_t *bytes = NULL;
   int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return fail_file(path, errno, error), NULL;
   read_open(file, path, max_bytes, &bytes, size, error);
   close(file);
   return bytes;
-}
-
-int32_t npy_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error) {
-  size_t size;
-  uint8_t *bytes = read_file(path, max_bytes, &size, error);
-  int32_t code = SVM_OK;
-  *out = NULL;
-  *n = 0;
-  if (!bytes) return error->code;
-  if (size >= 4 && !memcmp(bytes, "PK", 2)) {
-    code = npz_parse(path, bytes, size, out, n, error);
-  } else {
-    *out = calloc(1, sizeof **out);
-    *n = *out != NULL;
-    code = *out ? npy_parse(path, bytes, size, *out, error)
-                : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for reading %.500s", path);
-  }
-  free(bytes);
-  if (!code) return SVM_OK;
-  npy_free(*out, *n);
-  *out = NULL;
-  *n = 0;
-  return code;
 }
 
 void npy_free(npy_array *arrays, int32_t n) {

@@ -1,6 +1,5 @@
-/* Arrays in numpy's files: .npy (format 1.0 to 3.0) and stored (not compressed) .npz. For the runner. */
-#ifndef SVM_NPY_H
-#define SVM_NPY_H
+/* Arrays in numpy's files: .npy (format 1.0 to 3.0). For the runner. */
+#pragma once
 
 #include "svm.h"
 
@@ -11,9 +10,6 @@ typedef struct npy_array {
   int64_t strides[16]; /* tensor.strides points here for Fortran order */
 } npy_array;
 
-/* Read a file of at most `max_bytes` (0: no limit) into n arrays (*out to be freed by npy_free), which take
- * no more bytes than the file. Arrays of an .npz in the order of the file. */
-int32_t npy_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error);
 void npy_free(npy_array *arrays, int32_t n);
 
 /* A str as an array: `sizes[0]` code points of 4 bytes, of no axis; numpy's dtype "<U". */
@@ -23,12 +19,10 @@ enum { NPY_TEXT = -1 };
  * are none become U+FFFD. */
 int64_t npy_code_points(const char *text, int64_t length, uint32_t *out);
 
-/* Write one contiguous tensor as .npy, or n with names as .npz. */
+/* Write one contiguous tensor. */
 int32_t npy_write(const char *path, const svm_tensor *tensor, svm_error *error);
-int32_t npz_write(const char *path, const char *const *names, const svm_tensor *tensors, int32_t n,
-                  svm_error *error);
 
-/* --- npy.c, for npz.c --- */
+/* --- for npz.c --- */
 
 enum { MAX_NPY_HEADER = 1024 };
 
@@ -39,8 +33,5 @@ int32_t npy_parse(const char *what, const uint8_t *bytes, size_t size, npy_array
 size_t npy_header(const svm_tensor *tensor, char header[MAX_NPY_HEADER]);
 size_t npy_data_bytes(const svm_tensor *tensor);
 
-/* --- npz.c, for npy.c --- */
-int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array **out, int32_t *n,
-                  svm_error *error);
-
-#endif
+/* The bytes of a regular file of at most `max_bytes` (0: no limit), NULL on an error. */
+uint8_t *npy_read_file(const char *path, int64_t max_bytes, size_t *size, svm_error *error);

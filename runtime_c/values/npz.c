@@ -1,5 +1,7 @@
 /* The .npz format: a ZIP archive of .npy files (PKWARE APPNOTE 6.3, sections 4.3 and 4.5.3), stored, as
  * numpy.savez writes. */
+#include "values/npz.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,6 @@
 
 #include "base/outfile.h"
 #include "base/status.h"
-#include "values/npy.h"
 
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, MAX_COMMENT = 65535, ZIP64_ID = 1 };
 
@@ -42,7 +43,7 @@ static const uint8_t *find_end(const uint8_t *bytes, size_t size) {
   return NULL;
 }
 
-/* One member of the archive as its central record tells; ZIP64's extra field replaces 0xffffffff. */
+/* One member of the archive by its central record; ZIP64's extra field replaces 0xffffffff. */
 typedef struct member {
   const uint8_t *record;
   uint64_t packed, size, offset;
@@ -109,6 +110,29 @@ int32_t npz_parse(const char *path, const uint8_t *bytes, size_t size, npy_array
     at += CENTRAL_BYTES + names + extras + comments;
   }
   return SVM_OK;
+}
+
+int32_t npz_read(const char *path, int64_t max_bytes, npy_array **out, int32_t *n, svm_error *error) {
+  size_t size;
+  uint8_t *bytes = npy_read_file(path, max_bytes, &size, error);
+  int32_t code = SVM_OK;
+  *out = NULL;
+  *n = 0;
+  if (!bytes) return error->code;
+  if (size >= 4 && !memcmp(bytes, "PK", 2)) {
+    code = npz_parse(path, bytes, size, out, n, error);
+  } else {
+    *out = calloc(1, sizeof **out);
+    *n = *out != NULL;
+    code = *out ? npy_parse(path, bytes, size, *out, error)
+                : status_fail(error, SVM_ERROR_MEMORY, "memory: there is none for reading %.500s", path);
+  }
+  free(bytes);
+  if (!code) return SVM_OK;
+  npy_free(*out, *n);
+  *out = NULL;
+  *n = 0;
+  return code;
 }
 
 /* Writing -------------------------------------------------------------------------------------- */

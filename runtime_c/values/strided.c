@@ -24,13 +24,20 @@ int32_t strided_check(const char *what, const svm_tensor *t, svm_error *error) {
   return SVM_OK;
 }
 
+int32_t strided_check_lent(const char *what, const svm_tensor *t, svm_error *error) {
+  if (strided_check(what, t, error)) return error->code;
+  if (strided_is_contiguous(t) && (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0) return SVM_OK;
+  return status_fail(error, SVM_ERROR_ARGUMENT, "%s: it must be contiguous with aligned elements; copy it",
+                     what);
+}
+
 int strided_is_contiguous(const svm_tensor *t) {
   if (!t->strides) return 1;
   int64_t expected = 1;
   for (int32_t i = t->rank - 1; i >= 0; i--) {
     if (t->sizes[i] == 0) return 1;
     if (t->sizes[i] != 1 && t->strides[i] != expected) return 0;
-    expected *= t->sizes[i];
+    if (__builtin_mul_overflow(expected, t->sizes[i], &expected)) return 0;
   }
   return 1;
 }
@@ -51,4 +58,10 @@ void strided_copy(void *to, const svm_tensor *from) {
   if (n == 0) return;
   if (strided_is_contiguous(from)) memcpy(to, from->data, (size_t)checked_bytes(from->dtype, n));
   else copy_axis(to, from->data, from, 0);
+}
+
+int strided_is_usable(const svm_tensor *t) {
+  int is_known = t->dtype >= 0 && t->dtype < N_DTYPES && t->rank >= 0 && t->rank <= SVM_MAX_RANK;
+  if (!is_known) return 1; /* it is refused later */
+  return (uintptr_t)t->data % (uintptr_t)DTYPE_BYTES[t->dtype] == 0 && strided_is_contiguous(t);
 }

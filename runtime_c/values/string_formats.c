@@ -1,37 +1,25 @@
 /* Numbers as strings and back, and formats. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* strtod_l */
+#define _GNU_SOURCE /* memmem */
 #endif
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "values/string_functions.h"
 
 enum { NUMBER_BYTES = 72 }; /* of a number: 64 binary digits and more, or a float with six places */
 
 /* Numbers as strings --------------------------------------------------------------------------- */
 
-/* Replace the point of the host's locale, which may have several bytes, by a point; the new length. */
-static int with_point(char *bytes, int n) {
-  int to = 0;
-  for (int i = 0; i < n; i++) {
-    int is_plain = strchr("0123456789+-einfaEINFA", bytes[i]) != NULL;
-    if (is_plain) bytes[to++] = bytes[i];
-    else if (!to || bytes[to - 1] != '.') bytes[to++] = '.';
-  }
-  bytes[to] = 0;
-  return to;
-}
-
 static int write_float(double x, char bytes[NUMBER_BYTES]) {
   int is_whole = x >= -0x1p63 && x < 0x1p63 && (double)(int64_t)x == x;
   if (is_whole) return snprintf(bytes, NUMBER_BYTES, "%" PRId64 ".", (int64_t)x);
-  return with_point(bytes, snprintf(bytes, NUMBER_BYTES, "%.17g", x));
+  return text_format(bytes, NUMBER_BYTES, "%.17g", x);
 }
 
 /* Write none, a bool, int or float; -1 for any other value. */
@@ -51,7 +39,7 @@ int32_t string_of_number(memory_budget *budget, value v, value *result, svm_erro
   return text_make(budget, bytes, n, result, error);
 }
 
-/* An int with digits of so many bits, behind a prefix. */
+/* An int with digits of `bits` bits, after a prefix. */
 static int32_t give_digits(const string_call *c, const char *prefix, int bits) {
   char bytes[NUMBER_BYTES], *at = bytes + sizeof bytes;
   int64_t x = c->args[0].integer;
@@ -91,13 +79,10 @@ int32_t string_int(const string_call *c) {
 
 int32_t string_float(const string_call *c) {
   const text *t = c->args[0].text;
-  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-  if (!plain) return status_fail(c->error, SVM_ERROR_MEMORY, "memory: there is none for a locale");
   char *end;
   errno = 0;
-  double made = strtod_l(t->bytes, &end, plain);
+  double made = text_number(t->bytes, &end);
   int is_wrong = end == t->bytes || end != t->bytes + t->length || errno == ERANGE;
-  freelocale(plain);
   if (is_wrong) {
     return status_fail(c->error, SVM_ERROR_GUARD, "could not convert string to float: '%.200s'", t->bytes);
   }
@@ -159,8 +144,7 @@ static void put_number(writer *w, char key, value v) {
     n = snprintf(bytes, sizeof bytes, "%" PRId64, is_int ? v.integer : (int64_t)int_of(v.number));
   } else {
     double x = is_int ? (float)v.integer : (float)v.number;
-    n = snprintf(bytes, sizeof bytes, key == 'E' ? "%.6E" : key == 'e' ? "%.6e" : "%.6f", x);
-    n = with_point(bytes, n);
+    n = text_format(bytes, sizeof bytes, key == 'E' ? "%.6E" : key == 'e' ? "%.6e" : "%.6f", x);
   }
   put(w, bytes, n);
 }

@@ -1,4 +1,4 @@
-/* Methods of strings: what a string is made of, searches, parts, new strings. */
+/* String methods: character classes, searches, parts, new strings. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif
@@ -21,7 +21,7 @@ static span span_of(value v) { return (span){v.text->bytes, v.text->length}; }
 
 static span part_of(span s, int64_t begin, int64_t end) { return (span){s.bytes + begin, end - begin}; }
 
-/* The first place of `part` from `from` <= s.length on, -1 where there is none. */
+/* The first index of `part` from `from` <= s.length on, -1 if there is none. */
 static int64_t find_from(span s, span part, int64_t from) {
   const char *at = memmem(s.bytes + from, (size_t)(s.length - from), part.bytes, (size_t)part.length);
   return at ? at - s.bytes : -1;
@@ -180,7 +180,7 @@ static int32_t find_last(const string_call *c, span s, span part, int64_t *at) {
   return code;
 }
 
-/* The place of the second string from start to end, the first or the last one; -1 where there is none. */
+/* The first or last index of the second string from start to end; -1 if there is none. */
 static int32_t search(const string_call *c, int is_last, int64_t *at) {
   span s = span_of(c->args[0]), part = span_of(c->args[1]);
   int64_t start, end;
@@ -245,7 +245,7 @@ static int32_t string_item(const string_call *c) {
   return give_span(c, part_of(s, at, at + 1));
 }
 
-/* A bound of a slice, brought into low .. high; `missing`: what it is where there is none. */
+/* A bound of a slice, clamped to low .. high; `missing`: its default. */
 static int64_t bound(int64_t x, int64_t n, int64_t low, int64_t high, int64_t missing) {
   if (x == INT64_MAX) return missing;
   if (x < 0) x += n;
@@ -311,8 +311,8 @@ static int32_t string_split(const string_call *c) {
   return add(c, part_of(s, begin, s.length));
 }
 
-/* Put the parts of `s` that lie before, between and behind `separator`, from the end on, into the result;
- * `back` and `back_separator` are both in reverse order. */
+/* Put the parts of `s` around `separator`, from the end on, into the result; `back` and `back_separator` are
+ * both in reverse order. */
 static int32_t split_back(const string_call *c, span s, span back, span back_separator) {
   int64_t most = c->args[2].integer, begin = 0, at;
   if (begin_list(c)) return c->error->code;
@@ -367,7 +367,8 @@ static int32_t string_splitlines(const string_call *c) {
   return begin < s.length ? add(c, part_of(s, begin, s.length)) : SVM_OK;
 }
 
-/* Before, separator, behind; `otherwise`: where an empty separator is if there is none. */
+/* The parts before, of and after the separator; `otherwise`: the position of an empty separator if there is
+ * none. */
 static int32_t give_around(const string_call *c, int64_t at, int64_t otherwise) {
   span s = span_of(c->args[0]), separator = span_of(c->args[1]);
   if (at < 0) at = otherwise, separator.length = 0;
@@ -448,7 +449,7 @@ static int64_t grown(int64_t length, int64_t n, int64_t each) {
   return is_over ? INT64_MAX : made;
 }
 
-/* Empty strings are replaced at the beginning, as often as is asked for. */
+/* Empty strings are replaced at the beginning, as often as requested. */
 static int32_t replace_empty(const string_call *c, span s, span by, int64_t most) {
   if (most < 0) {
     return status_fail(c->error, SVM_ERROR_GUARD,

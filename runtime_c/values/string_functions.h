@@ -1,7 +1,6 @@
 /* TorchScript's methods of strings, which work on bytes: the functions of the opcode `text`. Their table is
- * STRING_FUNCTIONS of vm/isa.py; what each gives is defined by vm/string_functions.py. */
-#ifndef SVM_STRING_FUNCTIONS_H
-#define SVM_STRING_FUNCTIONS_H
+ * STRING_FUNCTIONS of vm/isa.py; their results are defined by vm/string_functions.py. */
+#pragma once
 
 #include "values/value.h"
 
@@ -14,7 +13,7 @@ int32_t string_function_n_args(int32_t function);
 int32_t string_function_call(memory_budget *budget, int32_t function, const value *args, value *result,
                              svm_error *error);
 
-/* Bytes that the strings in a value have, with what a list has for each of them. */
+/* The bytes of the strings in a value, including a list's overhead for each. */
 int64_t string_n_bytes(value v);
 
 /* A bool, int or float as TorchScript writes it: "True", "2", "2.", "0.10000000000000001". */
@@ -37,5 +36,3 @@ int32_t string_int(const string_call *c);
 int32_t string_float(const string_call *c);
 int32_t string_format(const string_call *c);
 int32_t string_percent(const string_call *c);
-
-#endif

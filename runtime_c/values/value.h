@@ -2,8 +2,7 @@
  *
  * Counts are plain ints: an object belongs to one context until it is handed to the caller. Objects of a
  * program (constants) are shared by all threads and immortal: their count is negative and never changes. */
-#ifndef SVM_VALUE_H
-#define SVM_VALUE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,8 +21,8 @@ typedef struct storage_pool {
 
 void storage_pool_free(storage_pool *pool);
 
-/* Bytes that one call holds, and how many it may hold (0: no limit); how deep its containers may nest. NULL
- * where nobody counts. `pool`: where its storages come from and go to, NULL: malloc. */
+/* Bytes that one call holds, and how many it may hold (0: no limit); the maximum nesting of its containers.
+ * NULL: not counted. `pool`: of its storages, NULL: malloc. */
 typedef struct memory_budget {
   int64_t used, max;
   int32_t max_nesting;
@@ -49,12 +48,12 @@ typedef struct storage {
   int32_t origin_index;
   int32_t is_caller_memory; /* the data is not part of this object */
   int32_t is_written;       /* an input that kernels may write to */
-  int32_t is_unset;         /* nothing was written yet: zeros, once somebody looks (storage_clear) */
+  int32_t is_unset;         /* nothing was written yet: zeroed on first read (storage_clear) */
   int64_t n_bytes;
   void *data;
   void (*release)(void *context); /* of a host's memory, NULL for any other */
   void *context;
-  struct storage *whole; /* of which this is a part, that nobody writes to; NULL: of none */
+  struct storage *whole; /* of which this is a read-only part; NULL: none */
 } storage;
 
 /* A contiguous tensor over all of its storage. */
@@ -92,7 +91,7 @@ extern const int32_t N_DTYPES;
 const char *tag_name(int32_t tag);
 const char *tag_with_article(int32_t tag);
 
-/* Count bytes that a call holds; SVM_OK or the error that its limit gives. */
+/* Count bytes that a call holds; SVM_OK or the limit's error. */
 int32_t budget_take(memory_budget *budget, int64_t bytes, svm_error *error);
 
 int value_is_object(value v);
@@ -126,7 +125,7 @@ enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 /* Ask for huge pages under new memory of two of them and more: fewer page faults and misses in the TLB. */
 void memory_advise(void *data, int64_t n_bytes);
 
-/* Memory of n_bytes >= 0 (64-byte aligned), or none of its own (`caller_memory`: `data` is used). */
+/* Memory of n_bytes >= 0 (64-byte aligned), or the caller's (`caller_memory`: `data` is used). */
 storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error);
 storage *storage_over(memory_budget *budget, void *data, int64_t n_bytes, int32_t origin,
                       int32_t origin_index, svm_error *error);
@@ -184,5 +183,3 @@ static inline int64_t sequence_n_values(const sequence *s) {
  * in. */
 void value_export(value v, int owned, svm_value *out);
 int32_t value_import(memory_budget *budget, const svm_value *in, value *result, svm_error *error);
-
-#endif

@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 import click
 
 from .. import __version__
-from ..errors import InputError
-from ..progress import waiting
-from ..vm.errors import Error
-from . import checking, compiling, running, specialising, targets
-from .shared import is_quiet, json_option, quiet_option, say_data
+from ..build.progress import waiting
+from ..vm.errors import ArtifactError, Cancelled, Error, InputError, TargetError
+from ..vm.literals import printable
+from . import checking, compiling, running, serving, specialising, targets
+from .shared import CANCELLED, NOT_LOADED, failure, is_quiet, json_option, quiet_option, say_data
 
-#: Commands that show their stages themselves.
-_STAGED = {"compile", "show", "profile", "tune"}
+#: Exit codes of errors, those of shapevm-run; of others: 1.
+_EXIT_CODES = (((ArtifactError, TargetError), NOT_LOADED),)
+#: Commands that show their own stages.
+_STAGED = {"compile", "serve", "show", "profile", "tune"}
 
 
 class Commands(click.Group):
-    """A group whose commands end with one sentence for an error of ours, and with exit code 1; 2 for inputs
-    that are missing or unknown."""
+    """A group whose commands end with one sentence for an error of ours or of the system, and with
+    shapevm-run's exit code for it, or else 1."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the arguments and run the command. stdout may be unable to print some text."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # names of files may not be valid text
+        try:
+            return super().main(*args, **kwargs)
+        except (OSError, MemoryError) as error:
+            if isinstance(error, Error):
+                raise
+            if isinstance(error, MemoryError):
+                error = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "the command")
+            what = "standard output" if error.filename is None else os.fspath(error.filename)
+            click.ClickException(f"{what}: {error.strerror or error}").show()
+            _discard_stdout()
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except InputError as error:  # as shapevm-run does
-            raise click.UsageError(str(error)) from None
+        except InputError as error:
+            raise click.UsageError(printable(str(error))) from None
+        except (KeyboardInterrupt, Cancelled):
+            raise failure("ended by Ctrl-C", CANCELLED) from None
         except Error as error:
-            raise click.ClickException(str(error)) from None
+            code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+            raise failure(printable(str(error)), code) from None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _discard_stdout() -> None:
+    """Drop unwritten output: Python would retry at exit."""
+    with suppress(OSError):
+        sys.stdout.close()
+
+
+def _dashed(name: str) -> str:
+    """Return the name of a flag written in Python's style: --max_error is --max-error."""
+    return name.replace("_", "-")
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _dashed}
+)
 @click.version_option(__version__, prog_name="shapevm")
 @quiet_option
 def main() -> None:
@@ -40,7 +79,7 @@ def main() -> None:
 
 
 def _whole(command: click.Command) -> click.Command:
-    """Return a command with `--quiet` and `--json`, which says so when it takes long."""
+    """Return a command with `--quiet` and `--json`, which shows a progress message when it takes long."""
     run = command.callback
     assert run is not None
     quiet_option(command)
@@ -64,6 +103,6 @@ def _whole(command: click.Command) -> click.Command:
     return command
 
 
-for group in (compiling, running, specialising, targets, checking):
+for group in (compiling, running, serving, specialising, targets, checking):
     for command in group.COMMANDS:
         main.add_command(_whole(command))

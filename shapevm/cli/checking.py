@@ -1,4 +1,4 @@
-"""Whether an artifact does what it promises: stress, prove, digest, sign, verify."""
+"""Checks of artifacts: stress, prove, digest, sign, verify."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from pathlib import Path
 
 import click
 
-from ..options import parse_sizes
+from ..build.options import parse_sizes
 from ..settings import settings
-from .shared import artifact_argument, existing, profile_option, recorded_sizes, say, sizes_option
+from .shared import artifact_argument, existing, profile_option, recorded_sizes, say, show, sizes_option
 
 
 @click.command("stress")
 @artifact_argument
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="how long it calls"
+    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="duration of the test"
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), default=5, show_default=True, help="threads that call it"
+    "--threads", type=click.IntRange(min=1), default=5, show_default=True, help="number of calling threads"
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="of the random shapes and inputs")
-@click.option("--shapes", type=click.IntRange(min=100), help="instead: this many distinct shapes, once each")
+@click.option("--seed", type=int, default=0, show_default=True, help="seed of the random shapes and inputs")
+@click.option(
+    "--shapes", type=click.IntRange(min=100), help="instead, call at this many distinct shapes, once each"
+)
 def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shapes: int | None) -> None:
     """Call ARTIFACT at many shapes under stress.
 
-    Several threads call it, while code is evicted and compilations fail. Exit 1 if any result differs from
-    the generic tier's, with --shapes if resident memory grows.
+    Several threads call it while code is evicted and compilations fail. The exit code is 1 if any result
+    differs from the generic tier's or, with --shapes, if resident memory grows.
     """
-    from ..stress import MAX_GROWTH, many_shapes, stress
+    from ..promises.stress import MAX_GROWTH, many_shapes, stress
 
     if shapes is not None:
         flat = many_shapes(artifact, shapes, settings.code_mib << 20)
@@ -41,34 +43,39 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shap
 
 @click.command("prove")
 @artifact_argument
-@click.option("--inputs", type=existing, metavar="FILE.npz", help="these inputs, not random ones")
+@click.option("--inputs", type=existing, metavar="FILE.npz", help="use these inputs instead of random ones")
 @sizes_option
 @profile_option
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True, help="time for random inputs"
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="of the random sizes and inputs")
+@click.option("--seed", type=int, default=0, show_default=True, help="seed of the random sizes and inputs")
 @click.option(
     "--pad", "pads", multiple=True, metavar="SIZE[=MASK]",
-    help="a size that is padded, and the input that masks it (repeatable); default: by inputs named mask",
+    help="a size to pad, and the input that masks it (repeatable); default: found by inputs named mask",
 )  # fmt: skip
-@click.option("--no-pad", is_flag=True, help="no size is padded")
+@click.option("--no-pad", is_flag=True, help="pad no size")
+@click.option(
+    "--golden", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.npz",
+    help="golden vectors: calls with their results to compare; written if FILE does not exist",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def prove_command(
     artifact: Path, inputs: Path | None, sizes: tuple[str, ...], profiles: tuple[Path, ...], seconds: float,
-    seed: int, pads: tuple[str, ...], no_pad: bool, as_json: bool,
+    seed: int, pads: tuple[str, ...], no_pad: bool, golden: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare ARTIFACT's results bit by bit.
 
-    On all tiers and thread counts, saved and loaded, in the runner; rows alone, permuted, in other batches,
-    padded. It says which operators, at which lines, make results depend on more than their row. Exit 1 if any
+    It compares all tiers and thread counts, the saved and loaded program and the runner; rows alone,
+    permuted, in other batches and padded; with --golden, results stored by another machine or version. It
+    names the operators and lines that make results depend on more than their row. The exit code is 1 if any
     bit differs.
     """
     import json
 
-    from ..bake import identity
-    from ..files import read_inputs
-    from ..prove import Padding, prove
+    from ..program.files import read_inputs
+    from ..promises.prove import Padding, prove
+    from ..specialise.bake import identity
     from ..vm.artifact import read
 
     given = None
@@ -78,8 +85,8 @@ def prove_command(
     for path in profiles:
         wanted += [values for values, _ in recorded_sizes(path, identity(read(artifact)))]
     padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
-    found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed)
-    click.echo(json.dumps(found.json(), indent=1) if as_json else found.text())
+    found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed, golden)
+    show(json.dumps(found.json(), indent=1) if as_json else found.text())
     raise SystemExit(not found.is_proved)
 
 
@@ -88,9 +95,9 @@ def prove_command(
 def digest_command(file: Path) -> None:
     """Print the SHA-256 of FILE.
 
-    shapevm.load(digest=...) and shapevm-run --digest take it.
+    Use it with shapevm.load(digest=...) and shapevm-run --digest.
     """
-    from ..trust import digest
+    from ..program.trust import digest
 
     found = digest(file)
     say(found, file=str(file), digest=found)
@@ -104,7 +111,7 @@ def sign_command(file: Path, key: Path) -> None:
 
     Make a key with: openssl genpkey -algorithm ed25519 -out key.pem;
     its public half with: openssl pkey -in key.pem -pubout -out key.pub."""
-    from ..trust import sign
+    from ..program.trust import sign
 
     signature = str(sign(file, key))
     say(signature, signature=signature)
@@ -115,11 +122,11 @@ def sign_command(file: Path, key: Path) -> None:
 @click.option("--trust", "key", type=existing, help="an Ed25519 public key in PEM that made FILE.sig")
 @click.option("--digest", "wanted", help="the SHA-256 that FILE must have")
 def verify_command(file: Path, key: Path | None, wanted: str | None) -> None:
-    """Check that FILE is sound.
+    """Check that FILE is valid.
 
-    Its structure, every hash, its bytecode; and its signature or digest where one is given. Nothing runs.
+    It checks the structure, every hash, the bytecode and, if given, the signature or digest. Nothing runs.
     """
-    from ..trust import check_artifact
+    from ..program.trust import check_artifact
 
     found = check_artifact(file, key, wanted)
     say(f"{file}: sound, SHA-256 {found}", file=str(file), digest=found)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Options, check_options, parse_sizes
+from ..build.options import Options, check_options, parse_sizes
+from ..vm.literals import printable, printable_lines
 from .flags import flag, option_flags, with_flags
 from .shared import MODEL_HELP, is_json, model_argument, path_type, say, say_files, shown_progress
 
 if TYPE_CHECKING:
-    from ..build import Progress
+    from ..build.build import Progress
+    from ..program.executable import Executable
 
 
 @click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     "--output",
     type=path_type,
     required=True,
-    help="the .svm file to write, or an .svmir file for the graph alone, as text",
+    help="the .svm file to write, or an .svmir file for only the graph, as text",
 )
 @click.option(
     "--input",
@@ -35,35 +37,52 @@ if TYPE_CHECKING:
 def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: Any) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
-    from ..argument_check import GRAPH_SUFFIX
-    from ..compiler_packages import check_compiler
-    from ..model import load_model
+    from ..build.model import load_model
+    from ..calls.checks import GRAPH_SUFFIX, check_suffix, is_onnx
+    from ..specialise.compiler_packages import check_compiler, check_onnx_compiler
 
-    check_compiler()
+    (check_onnx_compiler if is_onnx(model) else check_compiler)()
+    check_suffix(output)
     with shown_progress() as progress:
         progress("load the model", 0, 1)
-        arguments = load_model(model, inputs)
-        options = with_flags(check_options(arguments.pop("options", None)), flags)
-        if output.suffix == GRAPH_SUFFIX:
-            _write_graph(arguments, options, output, progress)
-            return
-        exe = compile(**arguments, options=options, strategy="generic", progress=progress)
-        exe.save(output)
+        if Path(model).is_dir():
+            exe = _compile_folder(Path(model), inputs, with_flags(Options(), flags), output)
+        else:
+            arguments = load_model(model, inputs)
+            options = with_flags(check_options(arguments.pop("options", None)), flags)
+            if output.suffix == GRAPH_SUFFIX:
+                _write_graph(arguments, options, output, progress)
+                return
+            exe = compile(**arguments, options=options, strategy="generic", progress=progress)
+            exe.save(output)
     size = output.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
     files = [{"path": str(output), "bytes": size}]
     say(f"{output}: {shown}, {exe.summary()}", files=files, summary=exe.summary())
 
 
+def _compile_folder(folder: Path, inputs: tuple[str, ...], options: Options, output: Path) -> Executable:
+    """Compile the text model of a folder of Hugging Face."""
+    from ..calls.checks import GRAPH_SUFFIX
+    from ..text.opening import compile_folder
+
+    if inputs or output.suffix == GRAPH_SUFFIX:
+        raise click.UsageError("MODEL is a folder, a text model: give no --input, and an .svm file as output")
+    opened = compile_folder(folder, options, "generic")
+    opened.save(output)
+    return opened.executable
+
+
 def _write_graph(arguments: dict[str, Any], options: Options, output: Path, progress: Progress) -> None:
-    from ..text_files import compiled_graph, write_files
+    from ..build.compile import compiled_graph
+    from ..build.text_files import write_files
 
     say_files(write_files(output, *compiled_graph(arguments, options, progress)))
 
 
 @click.command(
     "show",
-    help=f"Print the stages of a compilation.\n\nA line for each pass, then bytecode.\n\n{MODEL_HELP}",
+    help=f"Print the stages of a compilation.\n\nBy default: a line per pass, then bytecode.\n\n{MODEL_HELP}",
 )
 @model_argument
 @click.option(
@@ -71,27 +90,27 @@ def _write_graph(arguments: dict[str, Any], options: Options, output: Path, prog
     "--after",
     "names",
     multiple=True,
-    help="only these stages, whole: import, a pass, lowered, bytecode, llvm, asm (repeatable)",
+    help="print only these stages, in full: import, a pass, lowered, bytecode, llvm, asm (repeatable)",
 )
-@click.option("--diff", is_flag=True, help="what each pass changes instead of one line")
+@click.option("--diff", is_flag=True, help="print the changes of each pass instead of one line")
 @click.option(
     "--kernel",
     type=int,
     default=0,
     show_default=True,
-    help="the number of the kernel whose llvm and asm are printed",
+    help="number of the kernel for the stages llvm and asm",
 )
 @click.option(
     "--sizes",
     metavar="NAME=N,...",
-    help="llvm and asm of the exact kernel for these sizes, not of the generic one",
+    help="print llvm and asm of the exact kernel for these sizes instead of the generic one",
 )
 @flag("target")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="write whole stages as numbered files to this folder",
+    help="write the stages in full, as numbered files, to this folder",
 )
 def show_command(
     model: str,
@@ -103,11 +122,11 @@ def show_command(
     output: Path | None,
 ) -> None:
     """Show the stages of a compilation."""
-    from ..compiler_packages import check_compiler
+    from ..specialise.compiler_packages import check_compiler
 
     check_compiler()
-    from ..model import load_model
-    from ..show import PRINTED, STAGES, all_stages, sections, write_stages
+    from ..build.model import load_model
+    from ..build.show import PRINTED, STAGES, all_stages, sections, write_stages
 
     wanted = names or (PRINTED if output is None else STAGES)
     chosen = parse_sizes(sizes) if sizes else None
@@ -126,9 +145,9 @@ def show_command(
         say("", stages=[{"title": title, "text": text} for title, text in found])
         return
     for title, text in found:
-        click.secho(f"=== {title}", bold=True)
+        click.secho(f"=== {printable(title)}", bold=True)
         for line in text.splitlines():
-            click.secho(line, fg=colors.get(line[:1]))
+            click.secho(printable_lines(line), fg=colors.get(line[:1]))
         click.echo()
 
 

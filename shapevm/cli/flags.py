@@ -8,25 +8,27 @@ from typing import Any
 
 import click
 
-from ..options import Options, default_of, row_of
+from ..build.options import Options, default_of, row_of
 
 _FLAGGED = {known.name: known for known in fields(Options)}
 
 
 def flag(name: str) -> Callable[[Any], Any]:
-    """Return the flag of one option, to decorate a command with. Without it the command gets None, or () of
-    one that may be repeated."""
+    """Return the flag of one option as a decorator for a command. If the flag is absent, the command gets
+    None, or () for a repeatable one."""
     known = _FLAGGED[name]
-    row = row_of(known)
+    row, dashed = row_of(known), name.replace("_", "-")
     if row.parse is not None:
-        return click.option(f"--{name}", multiple=True, metavar=row.form, help=f"{row.meaning} (repeatable)")
+        return click.option(
+            f"--{dashed}", multiple=True, metavar=row.form, help=f"{row.meaning} (repeatable)"
+        )
     if row.parse_one is not None:
-        return click.option(f"--{name}", type=row.parse_one, metavar=row.form, help=row.meaning)
+        return click.option(f"--{dashed}", type=row.parse_one, metavar=row.form, help=row.meaning)
     if row.choices:
         kind = click.Choice([choice for choice in row.choices if choice is not None])
         text = row.meaning + (" (repeatable)" if row.is_many else _shown(known))
-        return click.option(f"--{name}", type=kind, multiple=row.is_many, help=text)
-    return click.option(f"--{name}/--no-{name}", default=None, help=row.meaning)
+        return click.option(f"--{dashed}", type=kind, multiple=row.is_many, help=text)
+    return click.option(f"--{dashed}/--no-{dashed}", default=None, help=row.meaning)
 
 
 def _shown(known: Field[Any]) -> str:
@@ -42,7 +44,7 @@ def option_flags(command: Any) -> Any:
 
 
 def with_flags(options: Options, given: Mapping[str, Any]) -> Options:
-    """Return options with those that flags gave instead."""
+    """Return options overridden by flags."""
     values: dict[str, Any] = {}
     for name, value in given.items():
         parse = row_of(_FLAGGED[name]).parse

@@ -1,85 +1,76 @@
-"""What an artifact does and holds: run, inspect, dis, asm; settings; doctor; where the C SDK is."""
+"""Commands on an artifact: run, inspect, dis, asm; and settings, doctor, sdk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..reports.tables import output_width
 from ..settings import TABLE, settings
-from ..tables import output_width
+from ..vm.literals import printable
 from .shared import (
+    FAILED,
+    REFUSED,
+    USAGE,
     artifact_argument,
+    failing,
     inputs_option,
     is_json,
+    loaded,
+    loading_options,
     output_option,
     path_type,
     saved,
     say,
     say_files,
-    strategy_option,
+    show,
 )
 
-MEANING_INDENT = " " * 6  # of the lines that say what a setting means
+if TYPE_CHECKING:
+    from ..program.executable import Executable
+
+MEANING_INDENT = " " * 6  # of the lines with a setting's meaning
 
 
 @click.command("run")
 @artifact_argument
-@click.option("--verify", type=click.Choice(["full", "lazy", "none"]), help="when the weights are checked")
-@click.option("--digest", help="refuse a file with another SHA-256")
-@click.option(
-    "--trust", type=click.Path(exists=True, dir_okay=False), help="refuse a file that this key did not sign"
-)
-@click.option("--no-native-code", is_flag=True, help="compile all kernels here, run none of the file's code")
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="a library of functions that the program calls (repeatable)",
-)
+@loading_options
 @inputs_option
-@click.option("--output", type=path_type, help="where to write the results: .npz, or .npy for one")
-@strategy_option
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="calls")
-@click.option("--record", "profile", type=path_type, help="write the calls' sizes as a profile")
+@click.option("--output", type=path_type, help="file for the results: .npz, or .npy for one result")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="number of calls")
+@click.option("--record", "profile", type=path_type, help="write the sizes of the calls as a profile")
 @click.option("--metrics", type=path_type, help="write all counters as OpenMetrics text")
 def run_command(
     artifact: Path,
-    verify: str | None,
-    digest: str | None,
-    trust: str | None,
-    no_native_code: bool,
-    plugins: tuple[str, ...],
     inputs: tuple[str, ...],
     output: Path | None,
-    strategy: str | None,
     repeat: int,
     profile: Path | None,
     metrics: Path | None,
+    **loading: Any,
 ) -> None:
     """Run ARTIFACT on numpy files.
 
-    It prints the results' types, and how many milliseconds calls took: the first, the median, the least.
+    It prints the types of the results, and the milliseconds of the first, the median and the fastest call.
     """
     import time
 
-    from .. import load, record
-    from ..files import read_inputs, write_results, write_text
+    from .. import record
+    from ..program.files import write_results
+    from ..vm.files import write_text
 
-    native = False if no_native_code else None
-    trusted: dict[str, Any] = {"verify": verify, "digest": digest, "trust": trust, "native_code": native}
-    exe = load(artifact, strategy=strategy, plugins=plugins, **trusted)
-    values = read_inputs(inputs, exe.user_inputs)
+    exe = loaded(artifact, **loading)
+    values = _values(exe, inputs)
     times = []
-    with record(exe) as recording:
+    with failing(FAILED), record(exe) as recording:
         for _ in range(repeat):
             start = time.perf_counter()
             results = exe.run(values)
             times.append((time.perf_counter() - start) * 1e3)
-    exe.machine.check_weights()
+        exe.machine.check_weights()
     if profile is not None:
         recording.save(profile)
     if metrics is not None:
@@ -89,13 +80,26 @@ def run_command(
     _say_results(results, times)
 
 
+def _values(exe: Executable, inputs: Sequence[str]) -> dict[str, Any]:
+    """Read the inputs from files and check them against the program's contract."""
+    from ..program.files import read_inputs
+
+    with failing(USAGE):
+        values = read_inputs(inputs, exe.user_inputs)
+    names = [row.name for row in exe.user_inputs]
+    with failing(REFUSED):
+        if set(names) == set(values):  # otherwise the call reports the missing one
+            exe.bind_flat([values[name] for name in names])
+    return values
+
+
 def _say_results(results: Mapping[str, Any], times: Sequence[float]) -> None:
-    """Say what a program returned, and how many milliseconds its calls took."""
+    """Report a program's results, and how many milliseconds its calls took."""
     import statistics
 
     for name, value in results.items():
         shown = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)
-        say(f"{name}: {shown}")
+        say(f"{printable(name)}: {printable(shown)}")
     median, least = statistics.median(times), min(times)
     calls = "1 call" if len(times) == 1 else f"{len(times)} calls"
     say(
@@ -114,16 +118,18 @@ def _described(value: Any) -> Any:
 
 @click.command("dis")
 @artifact_argument
-@click.option("--full", is_flag=True, help="all of ARTIFACT: text that shapevm asm makes the same bytes of")
+@click.option(
+    "--full", is_flag=True, help="print all of ARTIFACT, as text that shapevm asm turns into the same bytes"
+)
 @click.option("-o", "--output", type=path_type, help="with --full: the .svmasm file to write")
 def dis_command(artifact: Path, full: bool, output: Path | None) -> None:
-    """Print ARTIFACT's bytecode, and its kernels' specs.
+    """Print ARTIFACT's bytecode and kernel specs.
 
-    Each instruction has its offset, its effect and the model's line. With --full also constants, machine code
-    and everything else; large constants go to a file beside --output.
+    Each instruction is printed with its offset, its effect and the model's line. --full adds constants,
+    machine code and everything else; large constants go to a file beside --output.
     """
-    from ..inspect import specs_text
-    from ..vm.artifact import read
+    from ..reports.inspect import specs_text
+    from ..vm.artifact import read_verified
     from ..vm.disassembler import disassemble
 
     if output is not None and not full:
@@ -131,13 +137,13 @@ def dis_command(artifact: Path, full: bool, output: Path | None) -> None:
     if full:
         _full_text(artifact, output)
         return
-    program = read(artifact)
+    program = read_verified(artifact)
     code, specs = disassemble(program, specs=False), specs_text(program)
     say(f"{code}\n{specs}".removesuffix("\n"), bytecode=code, specs=specs)
 
 
 def _full_text(artifact: Path, output: Path | None) -> None:
-    from ..text_files import program_text, write_files
+    from ..build.text_files import program_text, write_files
 
     text, arrays = program_text(artifact)
     if output is not None:
@@ -154,11 +160,11 @@ def _full_text(artifact: Path, output: Path | None) -> None:
 @click.argument("text", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @output_option
 def asm_command(text: Path, output: Path) -> None:
-    """Assemble a program as TEXT to an artifact.
+    """Assemble TEXT to an artifact.
 
-    TEXT is what `shapevm dis --full` writes, or what you write (docs/assembly.md).
+    TEXT is a file written by `shapevm dis --full` or by hand (docs/assembly.md).
     """
-    from ..text_files import read_program
+    from ..build.text_files import read_program
 
     saved(read_program(text), output)
 
@@ -167,26 +173,26 @@ def asm_command(text: Path, output: Path) -> None:
 @artifact_argument
 @click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def inspect_command(artifact: Path, as_json: bool) -> None:
-    """Print what ARTIFACT takes, gives and holds.
+    """Print ARTIFACT's inputs, outputs and contents.
 
     The last line says whether shapevm-run can run it.
     """
-    from ..inspect import inspect_text, inspection
+    from ..reports.inspect import inspect_text, inspection
 
     if as_json:
         import json
 
-        click.echo(json.dumps(inspection(artifact), indent=2))
+        show(json.dumps(inspection(artifact), indent=2))
     else:
-        click.echo(inspect_text(artifact))
+        show(inspect_text(artifact))
 
 
 @click.command("settings")
 def settings_command() -> None:
     """List every setting with its value.
 
-    A line gives the name, the environment variable and the value (* where it is not the default), those below
-    it the meaning.
+    Each setting has a line with its name, its environment variable and its value (* if not the default), then
+    its meaning.
     """
     rows = [(setting, str(getattr(settings, setting.name))) for setting in TABLE]
     if is_json():
@@ -204,7 +210,7 @@ def settings_command() -> None:
 @click.command("sdk")
 @click.argument("folder", type=click.Choice(["include", "lib", "pkgconfig", "cmake"]), required=False)
 def sdk_command(folder: str | None) -> None:
-    """Print where the C SDK is: all its FOLDERs, or one."""
+    """Print the paths of the C SDK: all its FOLDERs, or one."""
     from ..runner import sdk
 
     folders = {name: str(path) for name, path in sdk()._asdict().items()}
@@ -222,13 +228,14 @@ def sdk_command(folder: str | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def doctor_command(measure: bool, as_json: bool) -> None:
-    """Say what is wrong with the machine and its set-up.
+    """Report problems of the machine and its set-up.
 
-    It lists the machine, the versions, the kernel cache and the settings. Exit 1 if anything is wrong.
+    It lists the machine, the versions, the kernel cache and the settings. The exit code is 1 if anything is
+    wrong.
     """
     import json
 
-    from ..doctor import data, examine, problems, text
+    from ..cli.doctor import data, examine, problems, text
 
     findings = examine(measure)
     click.echo(json.dumps(data(findings), indent=1) if as_json else text(findings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,35 +13,56 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import STRATEGIES
-from ..vm.errors import FileError
+from ..vm.codes import STRATEGIES
+from ..vm.errors import Cancelled, Error, InputError
+from ..vm.files import check_writable, descriptor_of
+from ..vm.literals import printable_lines
 
 if TYPE_CHECKING:
-    from ..build import Progress
-    from ..profiles import Profile
+    from ..build.build import Progress
+    from ..program.executable import Executable
+    from ..specialise.profiles import Profile
     from ..vm.program import Program, Symbol
 
 _UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
+STDOUT = 1  # its file descriptor
+#: Exit codes of shapevm-run.
+USAGE, NOT_LOADED, REFUSED, FAILED, CANCELLED = 2, 3, 4, 5, 130
+
+
+def failure(message: str, exit_code: int) -> click.ClickException:
+    """Return an exception that ends a command with one sentence and an exit code, which click takes from the
+    class."""
+    ended: click.ClickException = type("Failure", (click.ClickException,), {"exit_code": exit_code})(message)
+    return ended
+
+
+@contextmanager
+def failing(exit_code: int) -> Iterator[None]:
+    """Give errors of a step of a command this exit code; errors of names and Ctrl-C keep theirs."""
+    try:
+        yield
+    except (Cancelled, InputError):
+        raise
+    except Error as error:
+        raise failure(str(error), exit_code) from None
 
 
 class OutputFile(click.Path):
-    """A file to write: that it can be is checked before a command begins its work."""
+    """An output file: whether it can be written is checked before a command begins its work."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path. Raises FileError where its folder does not exist or may not be written to."""
+        """Return the path. Ends the command if it cannot be written."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        code = 0
-        if path.is_dir():
-            code = errno.EISDIR
-        elif not path.parent.is_dir():
-            code = errno.ENOTDIR if path.parent.exists() else errno.ENOENT
-        elif not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-            code = errno.EACCES
-        if code:
-            raise FileError(f"{path} cannot be written: {os.strerror(code)}")
+        try:
+            check_writable(path)
+            if descriptor_of(path) == STDOUT and ctx is not None:
+                ctx.meta.setdefault(__name__, _Said()).is_stdout_taken = True
+        except OSError as error:
+            raise failure(f"{path} cannot be written: {error.strerror}", FAILED) from None
         return path
 
 
@@ -51,28 +71,67 @@ existing = click.Path(exists=True, dir_okay=False, path_type=Path)
 model_argument = click.argument("model")
 
 
-def _artifact(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
-    from ..argument_check import check_artifact
+def artifact_of(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    """Return the path of an artifact. Raises a click exception for another file."""
+    from ..calls.checks import check_artifact
 
-    check_artifact(path)
+    with failing(NOT_LOADED):
+        check_artifact(path)
     return path
 
 
-artifact_argument = click.argument("artifact", type=existing, callback=_artifact)
+artifact_argument = click.argument("artifact", type=click.Path(path_type=Path), callback=artifact_of)
 output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
-sizes_option = click.option(
-    "--sizes", multiple=True, metavar="NAME=N,...", help="sizes to call at (repeatable)"
-)
+sizes_option = click.option("--sizes", multiple=True, metavar="NAME=N,...", help="sizes to use (repeatable)")
 profile_option = click.option(
     "--profile",
     "profiles",
     multiple=True,
     type=existing,
-    help="a profile, whose sizes are taken (repeatable)",
+    help="a profile whose sizes to use (repeatable)",
 )
 strategy_option = click.option(
-    "--strategy", type=click.Choice(STRATEGIES), help="how calls run; default: the setting"
+    "--strategy", type=click.Choice(STRATEGIES), help="when exact kernels are compiled; default: the setting"
 )
+_LOADING = (
+    click.option(
+        "--verify", type=click.Choice(["full", "lazy", "none"]), help="when the weights are checked"
+    ),
+    click.option("--digest", help="refuse a file with another SHA-256"),
+    click.option(
+        "--trust",
+        type=click.Path(exists=True, dir_okay=False),
+        help="refuse a file that this key did not sign",
+    ),
+    click.option(
+        "--no-native-code", is_flag=True, help="compile all kernels here; run none of the file's code"
+    ),
+    click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        help="a library with functions that the program calls (repeatable)",
+    ),
+    strategy_option,
+)
+
+
+def loading_options(command: Any) -> Any:
+    """Decorate a command with the options of loading an artifact, which `loaded` takes."""
+    for option in reversed(_LOADING):
+        command = option(command)
+    return command
+
+
+def loaded(artifact: Path, *, no_native_code: bool, **options: Any) -> Executable:
+    """Load an artifact with a command's options. Ends the command if that fails."""
+    from .. import load
+
+    with failing(NOT_LOADED):
+        return load(artifact, native_code=False if no_native_code else None, **options)
+
+
 inputs_option = click.option(
     "--input",
     "inputs",
@@ -84,15 +143,16 @@ inputs_option = click.option(
 
 @dataclass
 class _Said:
-    """How a command speaks, and what it has said as data."""
+    """The output mode of a command, and its output so far as data."""
 
     is_quiet: bool = False
     is_json: bool = False
+    is_stdout_taken: bool = False  # by a file that the command writes: messages go to stderr
     data: dict[str, Any] = field(default_factory=dict)
 
 
 def _said() -> _Said:
-    """Return the record of the command that runs."""
+    """Return the record of the running command."""
     return click.get_current_context().meta.setdefault(__name__, _Said())
 
 
@@ -119,12 +179,12 @@ json_option = click.option(
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs shows no progress."""
+    """Whether the running command shows no progress."""
     return _said().is_quiet
 
 
 def is_json() -> bool:
-    """Whether the command that runs prints data."""
+    """Whether the running command prints data."""
     return _said().is_json
 
 
@@ -134,11 +194,16 @@ def say(text: str, /, **data: Any) -> None:
     if said.is_json:
         said.data |= data
     else:
-        click.echo(text)
+        click.echo(printable_lines(text), err=said.is_stdout_taken)
+
+
+def show(text: str) -> None:
+    """Print a command's text of several lines, with characters that a terminal cannot show escaped."""
+    click.echo(printable_lines(text.removesuffix("\n")))
 
 
 def say_files(paths: Sequence[Path]) -> None:
-    """Say which files a command wrote, and how big they are."""
+    """Report the files that a command wrote, and their sizes."""
     for path in paths:
         said = _said().data.get("files", [])
         size = path.stat().st_size
@@ -146,18 +211,19 @@ def say_files(paths: Sequence[Path]) -> None:
 
 
 def say_data() -> None:
-    """Print what was said as data, where --json asks for it."""
+    """Print the collected data if --json is given."""
     if _said().is_json:
-        click.echo(json.dumps(_said().data, indent=1))
+        click.echo(json.dumps(_said().data, indent=1), err=_said().is_stdout_taken)
 
 
-MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), a graph as text (.svmir), or FILE.py:NAME or
-MODULE:NAME, where NAME is a function that returns the arguments of shapevm.compile as a dict: model,
-and as needed args, kwargs, dynamic_shapes, inputs, optional_examples, options."""
+MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), an .onnx file, a graph as text (.svmir), for
+`compile` also the folder of a text model of Hugging Face, or FILE.py:NAME or MODULE:NAME, where NAME is a
+function that returns the arguments of shapevm.compile as a dict: model, and as needed args, kwargs,
+dynamic_shapes, inputs, optional_examples, options."""
 
 
 def example_of(symbols: Sequence[Symbol]) -> str:
-    """Return sizes of a program as `--sizes` takes them: "batch=1,length=1"."""
+    """Return example sizes of a program for `--sizes`: "batch=1,length=1"."""
     return ",".join(f"{s.name}={max(s.min, 1)}" for s in symbols)
 
 
@@ -171,15 +237,15 @@ def parse_bytes(text: str) -> int:
 
 def merged(paths: Sequence[Path]) -> Profile:
     """Return the sum of the profiles in some files."""
-    from ..profiles import merge, read
+    from ..specialise.profiles import merge, read
 
     return merge(map(read, paths))
 
 
 def recorded_sizes(path: Path, program: str) -> list[tuple[dict[str, int], int]]:
     """Return the sizes in a profile of the program with this identity, each with its number of calls. Raises
-    ArgumentError for a profile of another program."""
-    from ..profiles import check_program, read
+    ArgumentError if a profile is of another program."""
+    from ..specialise.profiles import check_program, read
 
     profile = read(path)
     check_program(profile, program, str(path))
@@ -190,7 +256,7 @@ def recorded_sizes(path: Path, program: str) -> list[tuple[dict[str, int], int]]
 
 
 def saved(program: Program, path: Path) -> None:
-    """Write an artifact, which may be the one that the program was read from."""
+    """Write an artifact, possibly over the one that the program was read from."""
     from ..vm.artifact import write
 
     write(program, path)
@@ -200,7 +266,7 @@ def saved(program: Program, path: Path) -> None:
 def store_of(program: Program) -> Any:
     """Return a store for the target of the artifact's code."""
     from ..jit.llvm.target import TARGETS, runs_here
-    from ..kernel_store import open_store
+    from ..specialise.kernel_store import open_store
 
     targets = {o.target for kernel in program.kernels for o in kernel.objects}
     return open_store(next((name for name in TARGETS if name in targets and runs_here(name)), None))
@@ -208,30 +274,8 @@ def store_of(program: Program) -> Any:
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Show the stages of a compilation on standard error: a bar on a terminal, else a line for each."""
-    from rich.console import Console
+    """Show the stages of a compilation on standard error: a bar on a terminal, nothing elsewhere."""
+    from ..program.bar import bar
 
-    console, quiet = Console(stderr=True), is_quiet()
-    if quiet or not console.is_terminal:
-        seen: set[str] = set()
-
-        def line(stage: str, done: int, total: int) -> None:
-            if not quiet and stage not in seen:
-                seen.add(stage)
-                click.echo(stage, err=True)
-
-        yield line
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=1)
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+    with bar(is_shown=not is_quiet()) as update:
+        yield update

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import parse_sizes
+from ..build.options import parse_sizes
 from .shared import (
     artifact_argument,
     example_of,
@@ -22,6 +22,7 @@ from .shared import (
     recorded_sizes,
     saved,
     say,
+    show,
     shown_progress,
     sizes_option,
     store_of,
@@ -29,16 +30,17 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from ..executable import Executable
+    from ..program.executable import Executable
+    from ..vm.codes import Strategy
 
-MAX_REPLAYS = 8  # calls that explain makes at one tuple of sizes of a profile
+MAX_REPLAYS = 8  # calls that `explain` makes at one tuple of sizes of a profile
 
 
 def _sizes_of(
     exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]
 ) -> list[tuple[dict[str, int], int]]:
-    """Return the sizes that are given, and those of profiles, with how often to call a program there."""
-    from ..profiles import profile_of
+    """Return the given sizes and those of profiles, with the number of calls to make at each."""
+    from ..specialise.profiles import profile_of
 
     wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
     for path in profiles:
@@ -55,9 +57,9 @@ def _sizes_of(
 def _inputs_of(
     exe: Executable, inputs: Sequence[str], sizes: Sequence[str], profiles: Sequence[Path]
 ) -> list[dict[str, Any]]:
-    """Return the inputs to call a program with: those of files, or made up at sizes."""
-    from ..files import read_inputs
-    from ..samples import sample_inputs
+    """Return inputs for a program: from files, or made up at sizes."""
+    from ..program.files import read_inputs
+    from ..promises.samples import sample_inputs
 
     symbols, rows = exe.machine.symbols, exe.user_inputs
     if inputs:
@@ -75,7 +77,7 @@ def _inputs_of(
 
 def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> None:
     """Call a program at sizes, and at those of profiles, on made-up data."""
-    from ..samples import sample_inputs
+    from ..promises.samples import sample_inputs
 
     for values, count in _sizes_of(exe, sizes, profiles):
         inputs = sample_inputs(exe.machine.inputs, exe.machine.symbols, values)
@@ -89,19 +91,20 @@ def _warm(exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]) -> No
 @sizes_option
 @profile_option
 @strategy_option
-@click.option("--measure", is_flag=True, help="run kernels to tell the milliseconds that exact code saved")
+@click.option("--measure", is_flag=True, help="also measure the milliseconds that exact code saved")
 @click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 @click.option("--html", "page", type=path_type, help="write one HTML page")
 def explain_command(
-    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: str | None,
+    artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], strategy: Strategy | None,
     measure: bool, as_json: bool, page: Path | None,
 ) -> None:  # fmt: skip
-    """Say what each call site did, and why it missed.
+    """Report the hits and misses of each call site.
 
-    ARTIFACT is called at --sizes and those of profiles, on made-up data.
+    It names the cause of each miss. ARTIFACT is called on random data at --sizes and at the sizes of
+    profiles.
     """
     from .. import load
-    from ..files import write_text
+    from ..vm.files import write_text
 
     with load(artifact, strategy=strategy) as exe:
         _warm(exe, sizes, profiles)
@@ -110,7 +113,7 @@ def explain_command(
         write_text(page, found.html())
         click.echo(page)
     else:
-        click.echo(found.json() if as_json else found.text(), nl=False)
+        show(found.json() if as_json else found.text())
 
 
 @click.command("profile")
@@ -128,16 +131,16 @@ def explain_command(
 @click.option("--json", "as_json", is_flag=True, help="print the result as one object")
 def profile_command(
     artifact: Path, inputs: tuple[str, ...], sizes: tuple[str, ...], profiles: tuple[Path, ...],
-    strategy: str | None, calls: int, threads: int | None, trace: Path | None,
+    strategy: Strategy | None, calls: int, threads: int | None, trace: Path | None,
     html_page: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Call ARTIFACT and say where the time goes.
+    """Call ARTIFACT and report the time of each kernel.
 
-    For each kernel: the model's line, the time, its code and its share of the machine's limits. Inputs are
-    read from files, or made up at --sizes.
+    For each kernel it prints the model's line, the time, the variant and the share of the machine's limits.
+    Inputs are read from files, or drawn at random at --sizes.
     """
     from .. import load, set_threads
-    from ..files import write_text
+    from ..vm.files import write_text
 
     if threads is not None:
         set_threads(threads)
@@ -158,7 +161,7 @@ def profile_command(
         write_text(html_page, html)
     if trace is not None:
         found.to_chrome_trace(trace)
-    click.echo(text, nl=False)
+    show(text)
 
 
 @click.command("freeze")
@@ -169,15 +172,15 @@ def profile_command(
 def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path, ...], output: Path) -> None:
     """Write ARTIFACT with exact kernels for some sizes.
 
-    Those in the disk cache are taken as they are.
+    Kernels in the disk cache are not compiled again.
     """
-    from ..bake import all_exact
-    from ..buckets import add_keys, cells, keys_of
-    from ..compiler_packages import check_kernel_compiler
-    from ..vm.artifact import read
+    from ..specialise.bake import all_exact
+    from ..specialise.buckets import add_keys, cells, keys_of
+    from ..specialise.compiler_packages import check_kernel_compiler
+    from ..vm.artifact import read_verified
 
     check_kernel_compiler()
-    program = read(artifact)
+    program = read_verified(artifact)
     if program.symbols and not (sizes or profiles):
         raise click.UsageError(
             f"no sizes are given: give --sizes {example_of(program.symbols)}, or --profile"
@@ -198,7 +201,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
 @output_option
 def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
     """Add up PROFILES of one program."""
-    from ..profiles import write
+    from ..specialise.profiles import write
 
     whole = merged(profiles)
     write(whole, output)
@@ -209,27 +212,30 @@ def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
 @click.command("bake")
 @artifact_argument
 @click.argument("profiles", nargs=-1, required=True, type=existing)
-@click.option("--budget", required=True, metavar="BYTES", help="that the kernels may take, such as 2MB")
+@click.option(
+    "--budget", required=True, metavar="BYTES", help="most bytes that the kernels may have, such as 2MB"
+)
 @click.option(
     "--measure/--no-measure",
     default=True,
     show_default=True,
-    help="run sample kernels first, to know the times",
+    help="run sample kernels first, to measure their times",
 )
 @output_option
 def bake_command(
     artifact: Path, profiles: tuple[Path, ...], budget: str, measure: bool, output: Path
 ) -> None:
-    """Write ARTIFACT with the kernels worth their bytes.
+    """Write ARTIFACT with the most useful kernels.
 
-    PROFILES say how often the program meets which sizes.
+    They are those that save most time within --budget bytes. PROFILES give the sizes of the program's calls
+    and their counts.
     """
-    from ..bake import bake
-    from ..compiler_packages import check_kernel_compiler
-    from ..vm.artifact import read
+    from ..specialise.bake import bake
+    from ..specialise.compiler_packages import check_kernel_compiler
+    from ..vm.artifact import read_verified
 
     check_kernel_compiler()
-    program = read(artifact)
+    program = read_verified(artifact)
     baked = bake(program, merged(profiles), store_of(program), parse_bytes(budget), measure)
     say(baked.text(), **baked.data())
     saved(baked.program, output)
@@ -245,15 +251,15 @@ def bake_command(
 def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, output: Path | None) -> None:
     """Measure schedules of ARTIFACT's kernels.
 
-    They are measured at the sizes of profiles, the kernels that take most time first. Ctrl-C ends it: what
-    was found so far is kept, in the artifact and in the cache directory.
+    They are measured at the sizes of profiles, beginning with the kernels that take most time. Ctrl-C ends
+    the search; schedules found so far are kept in the artifact and in the cache directory.
     """
-    from ..compiler_packages import check_kernel_compiler
-    from ..tune import tune
-    from ..vm.artifact import read
+    from ..specialise.compiler_packages import check_kernel_compiler
+    from ..specialise.tune import tune
+    from ..vm.artifact import read_verified
 
     check_kernel_compiler()
-    program = read(artifact)
+    program = read_verified(artifact)
     with shown_progress() as progress:
         tuned = tune(
             program, merged(profiles), store_of(program), seconds,

@@ -21,14 +21,14 @@ from .shared import artifact_argument, existing, output_option, saved
 )
 @output_option
 def strip_command(artifact: Path, targets: tuple[str, ...], output: Path) -> None:
-    """Write ARTIFACT with the code of some targets alone.
+    """Write ARTIFACT with the code of some targets only.
 
-    Machines of these targets run it, with the kernels that it had for them.
+    Machines of these targets run it with the same kernels as before.
     """
-    from ..fat import only_targets
-    from ..vm.artifact import read
+    from ..specialise.fat import only_targets
+    from ..vm.artifact import read_verified
 
-    saved(only_targets(read(artifact), targets), output)
+    saved(only_targets(read_verified(artifact), targets), output)
 
 
 @click.command("merge-targets")
@@ -37,15 +37,15 @@ def strip_command(artifact: Path, targets: tuple[str, ...], output: Path) -> Non
 def merge_command(artifacts: tuple[Path, ...], output: Path) -> None:
     """Write one artifact with the code of all ARTIFACTS.
 
-    They are of one program, compiled for several targets.
+    The artifacts must be of one program, compiled for different targets.
     """
-    from ..argument_check import check_artifact
-    from ..fat import merged
-    from ..vm.artifact import read
+    from ..calls.checks import check_artifact
+    from ..specialise.fat import merged
+    from ..vm.artifact import read_verified
 
     for path in artifacts:
         check_artifact(path)
-    saved(merged([read(path) for path in artifacts], list(map(str, artifacts))), output)
+    saved(merged([read_verified(path) for path in artifacts], list(map(str, artifacts))), output)
 
 
 COMMANDS = (strip_command, merge_command)

@@ -27,7 +27,7 @@ class BeamModel(ModelHandler[Row, PredictionResult, RowModel]):
         self._model, self._options = os.fspath(model), options
 
     def load_model(self) -> RowModel:
-        """Load the program: Beam asks in each worker."""
+        """Load the program; Beam calls this in each worker."""
         return RowModel(self._model, **self._options)
 
     def run_inference(
@@ -41,6 +41,6 @@ class BeamModel(ModelHandler[Row, PredictionResult, RowModel]):
         self._model = model_path or self._model
 
     def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:
-        """Raise ValueError for arguments, which a program has none of."""
+        """Raise ValueError for any arguments: a program takes none."""
         if inference_args:
             raise ValueError(f"inference_args are {', '.join(inference_args)}; a program takes none")

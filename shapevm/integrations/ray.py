@@ -20,8 +20,8 @@ from .rows import Result, Row, RowModel, column, rows_of
 class RayModel:
     """An actor class for `map_batches`: it adds a column for each output. Rows may differ in size.
 
-    `model`: a path or URL; `options`: of `RowModel`. The engine starts an actor again that died and repeats
-    its batch.
+    `model`: a path or URL; `options`: of `RowModel`. If an actor dies, the engine restarts it and repeats its
+    batch.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
@@ -35,7 +35,7 @@ class RayModel:
 
 
 class _Replica:
-    """A server's process: calls take one row each, and meet in batches."""
+    """A server process: each call takes one row, and calls are batched."""
 
     def __init__(self, model: str, max_batch_size: int, wait: float, options: dict[str, Any]) -> None:
         self.model = RowModel(model, **options)
@@ -65,8 +65,8 @@ def deployment(
     """Return an application for `serve.run`, whose handle takes rows: `handle.remote({"x": array})`.
 
     `replicas`: processes; `max_batch_size`, `batch_wait_timeout_s`: of `serve.batch`; `options`: of
-    `RowModel`. A row that cannot be run raises its error and does not disturb the others of its batch. A
-    call whose replica dies raises `ray.exceptions.RayActorError`: ask again.
+    `RowModel`. A row that cannot be run raises its own error and does not affect the others of its batch. A
+    call whose replica dies raises `ray.exceptions.RayActorError`; call again.
     """
     served = serve.deployment(_Replica).options(
         name="shapevm",

@@ -1,6 +1,6 @@
-"""A program over rows: rows of equal sizes are stacked into one call, the others take calls of their own.
+"""A program over rows: rows of equal sizes are stacked into one call, the others are called separately.
 
-No row is padded. A row's result has the same bits in every batch, so how rows meet does not matter.
+No row is padded. A row's result has the same bits in every batch, so the grouping of rows does not matter.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import Executable, load
-from ..value_info import ValueInfo
+from .. import Executable, ValueInfo, load
 from ..vm.errors import ArgumentError, Error
 from ..vm.program import NUMPY_DTYPES, Symbol
 
@@ -21,10 +20,10 @@ Result = dict[str, np.ndarray]
 
 
 class RowModel:
-    """A program whose inputs and outputs all are tensors with rows as their first axis.
+    """A program whose inputs and outputs are all tensors with rows as their first axis.
 
     `model`: a path, a URL or an executable; `options`: of `shapevm.load`, for a path or URL; `max_rows`: of
-    one call. Pickled, it is the path or URL with its digest; the processes of a machine map the same file.
+    one call. A pickle holds the path or URL with its digest; the processes of a machine map the same file.
 
     Raises ArgumentError for a program whose values have no common first axis that may be 1, and what `load`
     raises.
@@ -40,11 +39,11 @@ class RowModel:
             raise ArgumentError(f"max_rows is {max_rows}; it must be at least 1")
 
     def run(self, rows: Sequence[Row]) -> list[Result]:
-        """Return a result for each row, in order. A row: arrays without the first axis, by the inputs' names;
-        other names are ignored.
+        """Return a result for each row, in order. A row is a mapping from input names to arrays without the
+        first axis; other names are ignored.
 
-        Raises ArgumentError where a row lacks an input or has one of another kind of number, and what calls
-        raise.
+        Raises ArgumentError if a row lacks an input or has one of another kind of number, and the errors of
+        calls.
         """
         given = [
             {value.name: _array(index, row, value) for value in self.executable.inputs}
@@ -59,7 +58,7 @@ class RowModel:
         return results
 
     def run_each(self, rows: Sequence[Row]) -> list[Result | Error]:
-        """Return what `run` does, with an error in the place of a row that cannot be run."""
+        """Like `run`, but with an error as the result of a row that cannot be run."""
         try:
             return list(self.run(rows))
         except Error as error:
@@ -78,7 +77,7 @@ class RowModel:
 
 
 def _axis_of_rows(executable: Executable) -> Symbol:
-    """Return the size with which all inputs and outputs begin. Raises ArgumentError where there is none."""
+    """Return the common first size of all inputs and outputs. Raises ArgumentError if there is none."""
     values = (*executable.inputs, *executable.outputs)
     first = {value.shape[0] if value.shape else None for value in values}
     found = [symbol for symbol in executable.machine.symbols if {symbol.name} == first]
@@ -122,12 +121,12 @@ def _as_array(index: int, row: Row, value: ValueInfo) -> np.ndarray:
 
 
 def rows_of(columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Return rows of columns that are equally long."""
+    """Return the rows of equally long columns."""
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def column(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return arrays as one array where their sizes are equal, else as an array of arrays."""
+    """Return arrays as one array if their sizes are equal, else as an array of arrays."""
     if values and len({value.shape for value in values}) == 1:
         return np.stack(values)
     made = np.empty(len(values), object)

@@ -31,9 +31,9 @@ def row_udf(
     Rows may differ in size.
 
     `return_type`: the struct, whose fields are outputs by name: numbers, or arrays of numbers, which an
-    output of several axes fills row by row; `batch_size`: rows at once; `options`: of `RowModel`. Each Python
-    worker loads the program once. It is a `predict_batch_udf`, which stacks the rows of a function's only
-    column: so it gets one more column, of zeros, and rows of different sizes arrive as they are.
+    output of several axes fills row by row; `batch_size`: rows per call; `options`: of `RowModel`. Each
+    Python worker loads the program once. It is a `predict_batch_udf`, which would stack the rows of a single
+    column; an extra column of zeros prevents that, so rows of different sizes arrive unchanged.
     """
     path = os.fspath(model)
     struct = StructType.fromDDL(return_type) if isinstance(return_type, str) else return_type
@@ -52,7 +52,7 @@ def row_udf(
 
 
 class _Predict:
-    """A function of a column for each of the `inputs`, and of one that it ignores, to rows of `outputs`."""
+    """A function from a column for each of the `inputs`, and one that it ignores, to rows of `outputs`."""
 
     def __init__(self, model: RowModel, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.model, self.inputs, self.outputs = model, inputs, outputs

@@ -21,6 +21,7 @@ from .functional import (
     index_copy,
     max_pool2d,
     mean,
+    paged_attention,
     relu,
     rope,
     scaled_dot_product_attention,
@@ -44,12 +45,14 @@ from .layers import (
     Sequential,
 )
 from .module import Buffer, Module, Parameter
+from .quantised import Quantised
 from .tensor import Tensor
 from .weights import load
 
 __all__ = [
     "AdaptiveAvgPool2d", "BatchNorm2d", "Buffer", "Conv2d", "Embedding", "KVCache", "LayerNorm", "Linear",
-    "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "Sequential", "Tensor",
-    "arange", "argmax", "cat", "compile", "gelu", "index_copy", "load", "max_pool2d", "mean", "relu", "rope",
-    "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "tanh",
+    "MaxPool2d", "Module", "ModuleList", "MultiheadAttention", "Parameter", "Quantised", "RMSNorm",
+    "Sequential", "Tensor", "arange", "argmax", "cat", "compile", "gelu", "index_copy", "load", "max_pool2d",
+    "mean", "paged_attention", "relu", "rope", "scaled_dot_product_attention", "sigmoid", "silu", "softmax",
+    "tanh",
 ]  # fmt: skip

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.ir.dims import DimExpr, symbol
+from ..build.compile import compile_graphs
+from ..build.inputs import InputSpec, read_inputs
+from ..calls.pytree import LEAF, form, to_json
+from ..compiler.ir.dims import DimExpr, parse_dim, symbol, symbols_of
 from ..compiler.ir.graph import Graph, SymbolInfo
 from ..compiler.ir.types import TensorType
-from ..inputs import InputSpec, read_inputs
-from ..pytree import LEAF, paths, to_json
 from ..vm.errors import ArgumentError
+from .current import CURRENT
 from .module import Module
 from .tensor import Tensor
-from .trace import CURRENT, Trace
+from .trace import Trace
 
 if TYPE_CHECKING:
-    from ..executable import Executable
-    from ..options import Options
+    from ..build.options import Options
+    from ..program.executable import Executable
+    from ..vm.codes import Strategy
 
-#: The least and the greatest value of a size; None: no greatest.
+#: The least and the greatest value of a size; None: unbounded.
 Sizes = Mapping[str, tuple[int, int | None]]
-_TAKEN = ("forward", "main", "initial_state")  # no names of functions besides main
+_TAKEN = ("forward", "main", "initial_state")  # reserved: not allowed as names of further functions
 
 
 def compile(
@@ -30,42 +33,32 @@ def compile(
     sizes: Sizes | None = None,
     *,
     functions: Mapping[str, Mapping[str, Any]] | None = None,
-    strategy: str | None = None,
+    strategy: Strategy | None = None,
     options: Options | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Executable:
     """Compile `module` for every shape its contract allows, without PyTorch.
 
-    `inputs`: the shape of each argument of `forward`, by name, or a pair of its shape and dtype (f32 where
-    nothing is said): {"ids": (("batch", "length"), "i64")}. A size is an int or a name; equal names are equal
-    sizes. `sizes`: the least and greatest value of a name, {"length": (1, 512)}; without, any. `functions`:
-    other methods of the module by name, with the inputs of each: they become functions of the same program,
-    with the same weights and the same state, which `Executable.call` runs. `strategy`, `options`,
-    `progress`: as `shapevm.compile` takes them.
+    `inputs`: the shape of each argument of `forward`, by name, or a pair of its shape and dtype (by default
+    f32): {"ids": (("batch", "length"), "i64")}. A size is an int, a name or an expression of other inputs'
+    names, such as "batch + 1"; equal names are equal sizes.
+    `sizes`: the least and greatest value of a name, {"length": (1, 512)}; without, any. `functions`: other
+    methods of the module by name, with the inputs of each: they become functions of the same program, with
+    the same weights and the same state, which `Executable.call` runs. `strategy`, `options`, `progress`: as
+    `shapevm.compile` takes them.
 
-    Raises ArgumentError for inputs, sizes, options and parameters that cannot be; ShapeError, DtypeError and
+    Raises ArgumentError for invalid inputs, sizes, options and parameters; ShapeError, DtypeError and
     UnsupportedOp with the module's line.
     """
-    from ..build import Source, build
-    from ..compiler_packages import check_compiler
-    from ..kernel_store import open_store
-    from ..limits import check_strategy
-    from ..opening import executable_of
-    from ..options import check_options
-
-    check_compiler(is_torch=False)
-    strategy, options = check_strategy(strategy), check_options(options)
-    graph, *others = graphs_of(module, inputs, functions or {}, sizes or {})
-    stores = [open_store(target) for target in options.targets]
-    notify = progress or (lambda stage, done, total: None)
-    program = build(Source(graph, None, None, None, others=others), stores, options, notify)
-    return executable_of(program, strategy, stores)
+    return compile_graphs(
+        lambda: graphs_of(module, inputs, functions or {}, sizes or {}), strategy, options, progress
+    )
 
 
 def graphs_of(
     module: Module, inputs: Mapping[str, Any], functions: Mapping[str, Mapping[str, Any]], sizes: Sizes
 ) -> list[Graph]:
-    """Return the graphs of a module: of `forward`, which is main, then of the other methods."""
+    """Return the graphs of a module: that of `forward`, which is main, then those of the other methods."""
     for name in functions:
         if name in _TAKEN or not callable(getattr(module, name, None)):
             kind = type(module).__name__
@@ -82,7 +75,7 @@ def graphs_of(
 
 
 def _check_sizes(specs: Sequence[InputSpec], sizes: Sizes) -> None:
-    """Raise ArgumentError for a range of no input's size, and for one that holds nothing."""
+    """Raise ArgumentError for a range of a size that no input has, and for an empty range."""
     known = dict.fromkeys(str(_size(size)) for spec in specs for size in spec.shape or ())
     for name, (low, high) in sizes.items():
         if name not in known:
@@ -97,7 +90,7 @@ def _check_sizes(specs: Sequence[InputSpec], sizes: Sizes) -> None:
 def graph_of(
     module: Module, name: str, method: Callable[..., Any], specs: Sequence[InputSpec], sizes: Sizes
 ) -> Graph:
-    """Return the graph of a method of `module`, which calls know by `name`."""
+    """Return the graph of a method of `module`, which is called by `name`."""
     trace = Trace(module, name)
     graph = trace.importer.graph
     arguments = {spec.name: Tensor(graph.input(spec.name, _type(spec))) for spec in specs}
@@ -115,7 +108,9 @@ def graph_of(
     finally:
         CURRENT.reset(token)
     state = trace.state(module)
-    graph.outputs = [path or "output" for path in paths(structure)] + [f"state.{name}" for name in state]
+    graph.outputs = [path or "output" for path in form(structure).paths()] + [
+        f"state.{name}" for name in state
+    ]
     graph.body.results = [*values, *state.values()]
     signature = {"positional": list(arguments), "parameters": dict.fromkeys(arguments, LEAF)}
     graph.structure["inputs"], graph.structure["outputs"] = to_json(signature), to_json(structure)
@@ -129,25 +124,30 @@ def _type(spec: InputSpec) -> TensorType:
 
 
 def _size(size: Any) -> DimExpr:
-    return size if isinstance(size, int) else symbol(str(getattr(size, "__name__", size)))
+    text = str(getattr(size, "__name__", size))
+    try:
+        return size if isinstance(size, int) else parse_dim(text)
+    except ValueError:
+        return symbol(text)  # _add_symbols refuses it
 
 
 def _add_symbols(graph: Graph, specs: Sequence[InputSpec], sizes: Sizes) -> None:
-    """Put the symbols of the inputs into the contract."""
-    for spec in specs:
-        for size in spec.shape or ():
-            if not isinstance(size, int):
-                name = str(_size(size))
-                if not name.isidentifier():
-                    raise ArgumentError(
-                        f'input "{spec.name}" has the size {name!r}; use a name such as "batch"'
-                    )
-                low, high = sizes.get(name, (0, None))
-                graph.symbols[name] = SymbolInfo(name, low, high, why=f"inputs: {name}")
+    """Put the symbols of the inputs into the contract: names that are sizes themselves."""
+    given = [(spec.name, size) for spec in specs for size in spec.shape or () if not isinstance(size, int)]
+    for name in dict.fromkeys(str(_size(size)) for _, size in given):
+        if name.isidentifier():
+            low, high = sizes.get(name, (0, None))
+            graph.symbols[name] = SymbolInfo(name, low, high, why=f"inputs: {name}")
+    for name, size in given:
+        if not symbols_of(_size(size)) <= graph.symbols.keys():
+            raise ArgumentError(
+                f'input "{name}" has the size {str(size)!r}; use a name such as "batch", or an expression of '
+                "names that are sizes of inputs"
+            )
 
 
 def _flat(result: Any) -> tuple[list[Any], Any]:
-    """Return the tensors of what `forward` returned, and their structure (`shapevm.pytree`)."""
+    """Return the tensors of what `forward` returned, and their structure (`shapevm.calls.pytree`)."""
     if isinstance(result, Tensor):
         return [result], LEAF
     if isinstance(result, dict) and all(isinstance(key, str) for key in result):

@@ -45,12 +45,12 @@ def mean(x: Any, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 def argmax(x: Any, dim: int = -1, keepdim: bool = False) -> Tensor:
-    """Return where x is greatest along `dim`, as i64."""
+    """Return the index of the greatest element along `dim`, as i64."""
     return call("aten.argmax.default", x, dim, keepdim)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    """Return tensors one after the other along `dim`."""
+    """Concatenate tensors along `dim`."""
     return call("aten.cat.default", list(tensors), dim)
 
 
@@ -86,9 +86,35 @@ def scaled_dot_product_attention(
     )  # fmt: skip
 
 
+def paged_attention(
+    query: Any,
+    keys: Any,
+    values: Any,
+    table: Any,
+    offsets: Any,
+    lengths: Any,
+    scale: float,
+    *,
+    window: int = 0,
+    soft_cap: float = 0.0,
+) -> Tensor:
+    """Return the causal attention [tokens, heads, v_size] of new tokens of many sequences to the keys and
+    values in their pages of a cache.
+
+    `query` f32[tokens, heads, size]; sequence s has the tokens `offsets[s]` .. `offsets[s + 1]` - 1, the last
+    of its `lengths[s]` positions. Position p is slot 16 * table[s, p // 16] + p % 16 of `keys` [slots,
+    kv_heads, size] and `values` [slots, kv_heads, v_size], f32 or bf16; `table` is i32[sequences, pages],
+    `offsets` and `lengths` i64. Query head h reads head h // (heads / kv_heads). A token sees the last
+    `window` positions up to its own (0: all); `soft_cap` (0: none) limits scores by tanh. The bits of a
+    token's result depend only on its query and on the keys and values that it sees.
+    """
+    given = (query, keys, values, table, offsets, lengths)
+    return call("shapevm.paged_attention.default", *given, float(scale), int(window), float(soft_cap))
+
+
 def rope(x: Any, positions: Any, base: float = 10000.0) -> Tensor:
-    """Return x [.., length, width] turned by its positions i64[length], as Llama turns queries and keys: its
-    first half of the width by its second."""
+    """Return x [.., length, width] rotated by its positions i64[length], as Llama rotates queries and keys:
+    the first half of the width pairs with the second."""
     width = int(x.shape[-1])
     halves = arange(width // 2).to("f32") * 2.0 / float(width)
     frequencies = call("aten.pow.Scalar", float(base), -halves)

@@ -84,7 +84,7 @@ class BatchNorm2d(Module):
     def __init__(self, n_channels: int, eps: float = 1e-5) -> None:
         self.weight, self.bias = Parameter((n_channels,)), Parameter((n_channels,))
         self.running_mean, self.running_var = Parameter((n_channels,)), Parameter((n_channels,))
-        self.num_batches_tracked = Parameter((), "i64")  # stands in torch's files
+        self.num_batches_tracked = Parameter((), "i64")  # present in torch's files
         self.eps = eps
 
     def forward(self, x: Any) -> Tensor:
@@ -105,7 +105,7 @@ class MaxPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means of as many windows as `size` says."""
+    """Means of windows, `size` of them along each axis."""
 
     def __init__(self, size: int) -> None:
         self.size = [size] * 2
@@ -124,7 +124,7 @@ class MultiheadAttention(Module):
         self.n_heads = n_heads
 
     def forward(self, x: Any, mask: Any = None, is_causal: bool = False) -> Tensor:
-        """Return what each position reads of all; `mask` as `scaled_dot_product_attention` takes it."""
+        """Return the attention output of each position; `mask`: as in `scaled_dot_product_attention`."""
         batch, length, width = x.shape
         both = call("aten.linear.default", x, self.in_proj_weight, self.in_proj_bias)
         both = both.reshape(batch, length, 3, self.n_heads, int(width) // self.n_heads).permute(2, 0, 3, 1, 4)
@@ -133,8 +133,8 @@ class MultiheadAttention(Module):
 
 
 class KVCache(Module):
-    """Keys and values of the positions so far, [batch, heads, length, width], which calls of the program
-    keep. A call writes only its own positions, in place."""
+    """Keys and values of the positions so far, [batch, heads, length, width], kept between calls of the
+    program. A call writes only its own positions, in place."""
 
     def __init__(self, batch: int, n_heads: int, length: int, width: int, dtype: str = "f32") -> None:
         shape = (batch, n_heads, length, width)
@@ -164,7 +164,7 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Modules one after the other."""
+    """A sequence of modules."""
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)

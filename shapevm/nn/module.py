@@ -1,4 +1,4 @@
-"""Modules: what holds parameters, buffers and other modules in its attributes."""
+"""Modules: objects that hold parameters, buffers and other modules in their attributes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from ..vm.arrays import TORCH_DTYPES
 from ..vm.errors import ArgumentError
+from .current import current
+from .quantised import Quantised
 from .tensor import Operand
 
 
@@ -21,17 +23,18 @@ class Array(Operand):
             raise ArgumentError(f"dtype {dtype!r} is unknown; use one of {', '.join(TORCH_DTYPES)}")
         self.shape: tuple[int, ...] = tuple(shape)
         self.dtype = dtype
-        self.array: np.ndarray[Any, Any] | None = None
+        self.array: np.ndarray[Any, Any] | Quantised | None = None
 
 
 class Parameter(Array):
-    """A weight: a constant of the program, which a safetensors file gives."""
+    """A weight: a constant of the program, loaded from a safetensors file. Its `array` may be `Quantised`,
+    if its dtype is f32."""
 
 
 class Buffer(Array):
     """State that the program keeps between calls, zeros at first; `nn.Tensor`s take its place by
-    `update`. `in_place`: calls write only the rows that change, into the memory that is there; each function
-    may then update it once, by `index_copy` of itself, before it reads it."""
+    `update`. `in_place`: calls write only the rows that change, into the existing memory; each function may
+    then update it once, by `index_copy` of itself, before reading it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str = "f32", in_place: bool = False) -> None:
         super().__init__(shape, dtype)
@@ -40,17 +43,15 @@ class Buffer(Array):
         self.array = np.zeros(self.shape, kind)
 
     def update(self, value: Any) -> None:
-        """Make `value`, a tensor of the same shape and dtype, what the buffer holds from here on."""
-        from .trace import current
-
+        """Set the buffer to `value`, a tensor of the same shape and dtype."""
         current().update(self, value)
 
 
 class Module:
-    """The base class: a subclass sets attributes in `__init__` and says in `forward` what it computes."""
+    """The base class: a subclass sets attributes in `__init__` and defines its computation in `forward`."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the module's results of tensors."""
+        """Return the module's results for tensors."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -6,12 +6,11 @@ from typing import Any
 
 from ..compiler.ir.dims import DimExpr
 from ..compiler.ir.graph import Value
+from .current import current
 
 
 def call(overload: str, *args: Any, **kwargs: Any) -> Any:
     """Apply the operator that torch calls `overload`, such as "aten.relu.default", to tensors and numbers."""
-    from .trace import current
-
     return current().call(overload, *args, **kwargs)
 
 
@@ -101,8 +100,8 @@ class Operand:
 
 
 class Tensor(Operand):
-    """A handle on a value of the graph. Its sizes are ints, or expressions of the contract's symbols, with
-    which one may calculate. `dtype`: such as "f32"."""
+    """A handle on a value of the graph. Its sizes are ints, or expressions of the contract's symbols, which
+    support arithmetic. `dtype`: such as "f32"."""
 
     def __init__(self, value: Value) -> None:
         self.value = value

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..compiler.frontends.importer import Importer
 from ..compiler.ir.graph import Value
 from ..compiler.ir.types import TensorType
 from ..vm.errors import ArgumentError
 from .module import Array, Buffer, Module, Parameter
+from .quantised import Quantised
 from .tensor import Tensor
 
-CURRENT: ContextVar[Trace] = ContextVar("shapevm.nn.trace")
 _HERE = str(Path(__file__).parent)
-
-
-def current() -> Trace:
-    """Return the trace of the compilation that runs. Raises ArgumentError outside of one."""
-    found = CURRENT.get(None)
-    if found is None:
-        raise ArgumentError("tensors of shapevm.nn exist in forward only; call nn.compile(module, inputs)")
-    return found
 
 
 class Trace:
@@ -37,11 +30,11 @@ class Trace:
         self._kept: list[Array] = []  # keeps identities of arrays outside the model valid
 
     def add_state(self, model: Module) -> None:
-        """Make inputs of the model's buffers, behind the user's."""
+        """Add inputs for the model's buffers, after the user's."""
         graph = self.importer.graph
         for target, buffer in model.named_arrays():
             if isinstance(buffer, Buffer) and id(buffer) not in self._values:
-                assert buffer.array is not None
+                assert isinstance(buffer.array, np.ndarray)
                 graph.state[f"state.{target}"] = (buffer.array, buffer.dtype)
                 graph.structure.setdefault("state", []).append(target)
                 self._values[id(buffer)] = graph.input(
@@ -50,7 +43,7 @@ class Trace:
 
     def state(self, model: Module) -> dict[str, Value]:
         """Return the values of the model's buffers that were updated, by their names; note which of them are
-        written in place, and which are given back."""
+        written in place, and which are returned."""
         graph, arrays = self.importer.graph, dict(model.named_arrays())
         updated: dict[str, Value] = {}
         for name in graph.structure.get("state", []):
@@ -65,7 +58,7 @@ class Trace:
         return updated
 
     def update(self, buffer: Buffer, value: Any) -> None:
-        """Make `value` the buffer's. Raises ArgumentError for one of another dtype or shape."""
+        """Set the buffer to `value`. Raises ArgumentError for another dtype or shape."""
         old, new = self.value(buffer), self.value(value)
         if str(old.type) != str(new.type):
             raise ArgumentError(
@@ -74,8 +67,8 @@ class Trace:
         self._values[id(buffer)] = new
 
     def value(self, x: Any) -> Any:
-        """Return the graph's value of a tensor, parameter or buffer; of a list its items'; others as they
-        are."""
+        """Return the graph's value of a tensor, parameter or buffer; of a list its items'; anything else
+        unchanged."""
         if isinstance(x, Tensor):
             return x.value
         if isinstance(x, list | tuple):
@@ -97,7 +90,29 @@ class Trace:
             raise ArgumentError(
                 f'parameter "{name}" has no values; call nn.load(module, file) before compiling'
             )
+        if isinstance(x.array, Quantised):
+            return self._dequantised(x.array, x, name)
         return self.importer.constant(x.array, x.dtype, name)
+
+    def _dequantised(self, array: Quantised, x: Array, name: str) -> Value:
+        """Return the values of a weight of integers, which products read as they are."""
+        if (x.dtype, x.shape) != ("f32", array.shape):
+            raise ArgumentError(
+                f'parameter "{name}" is {x.dtype}{list(x.shape)}, but its quantised values are '
+                f"f32{list(array.shape)}; give values of its shape"
+            )
+        add = self.importer.constant
+        zeros = None if array.zeros is None else add(array.zeros, "f32", f"{name}.zeros")
+        parts = (
+            add(array.integers, "i8", name),
+            array.blocks,
+            add(array.scales, "f32", f"{name}.scales"),
+            zeros,
+        )
+        made: Value = self.importer.convert(
+            "torchao.dequantize_affine.default", [*parts, "i8"], {}, _source()
+        )
+        return made
 
     def call(self, overload: str, *args: Any, **kwargs: Any) -> Any:
         """Append the operator that torch calls `overload`, such as "aten.relu.default"."""

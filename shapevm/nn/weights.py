@@ -19,10 +19,10 @@ _DTYPES = {**{name.upper(): name for name in TORCH_DTYPES}, "BOOL": "bool"}  # s
 def load(module: Loaded, path: str | os.PathLike[str], strict: bool = True) -> Loaded:
     """Give each parameter of `module` the tensor of its name in a safetensors file; return the module.
 
-    Raises ArgumentError naming a parameter that the file lacks or has in another dtype or shape, with
-    `strict` also a tensor of the file that is no parameter, and a file that cannot be read.
+    Raises ArgumentError for a parameter that the file lacks or has in another dtype or shape, with `strict`
+    also for a tensor of the file that is not a parameter, and for an unreadable file.
     """
-    tensors, parameters = _read(path), dict(module.named_parameters())
+    tensors, parameters = read_tensors(path), dict(module.named_parameters())
     extra = sorted(set(tensors) - set(parameters))
     if strict and extra:
         raise ArgumentError(
@@ -35,8 +35,9 @@ def load(module: Loaded, path: str | os.PathLike[str], strict: bool = True) -> L
     return module
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return dtype, shape and data of every tensor of a file."""
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Return "dtype", "shape" and "data" of every tensor of a safetensors file, by name. Raises ArgumentError
+    for an unreadable file."""
     try:
         from safetensors import SafetensorError, deserialize
     except ImportError:

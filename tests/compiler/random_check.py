@@ -23,9 +23,9 @@ from shapevm.compiler.ir.text import format_graph
 from shapevm.jit.object.cache import DiskCache
 from shapevm.jit.store import KernelStore
 
-from shapevm.build import build_program, run_passes
-from shapevm.opening import executable_of
-from shapevm.prove import Prover
+from shapevm.build.build import build_program, run_passes
+from shapevm.program.opening import executable_of
+from shapevm.promises.prove import Prover
 from shapevm.settings import settings
 
 from .random_graphs import SHAPES, difference, expected, inputs_of, random_graph, same_bits, stored

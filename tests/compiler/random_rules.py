@@ -33,7 +33,8 @@ STEPS = {
 }
 MOVES = {"reshape", "permute", "expand", "slice", "concat", "gather", "full", "iota", "constant", "cast"}
 EXACT = STEPS | MOVES | {"where", "neg", "abs", "minimum", "maximum", "reduce_max", "reduce_min", "relu"}
-POINTWISE = tuple(op for op in OPS.values() if op.kind == "pointwise" and op.name not in ("cast", "where"))
+_OF_THEIR_OWN = ("cast", "divisor", "place", "where")
+POINTWISE = tuple(op for op in OPS.values() if op.kind == "pointwise" and op.name not in _OF_THEIR_OWN)
 POLYNOMIALS = ("chebyshev", "hermite", "laguerre", "legendre")  # of a degree, the second argument
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTS = ("i64", "i32", "i16", "i8", "u8")
@@ -101,6 +102,7 @@ def pointwise(step: Step) -> Sequence[Value]:
         args = [_within(step.b, arg, fill, op.name) for arg in args]
     elif n_args > 1 and dtype != "bool" and op.name in ("floordiv", "mod", "fmod", "pow", "shl", "shr"):
         args[1] = B.pointwise(step.b, "minimum", _above(step.b, args[1], 1), 6)
+        args[1] = step.b.one("divisor", args[1]) if op.name.endswith(("mod", "div")) else args[1]
     result = step.b.one(op.name, *B.broadcast(step.b, op.name, args))
     return [B.pointwise(step.b, "and", result, 7) if op.name == "philox" else result]
 
@@ -129,6 +131,8 @@ def torch_composite(step: Step) -> Sequence[Value]:
     try:
         if expand is COMPOSITES["aten.repeat_interleave.Tensor"].expand:  # how often: not below 0
             args = [_above(step.b, x, 0)]
+        elif expand in _DIVISIONS and B.dtype_of(x) in INTS:  # by no 0, at whatever shape
+            args[-1] = _above(step.b, args[-1], 1)
         made = expand(step.b, *args)
     except (ShapeError, DtypeError, UnsupportedOp):
         raise
@@ -157,6 +161,11 @@ _RESTLESS = (
     *("take", "put", "index", "gather", "scatter"),
 )
 _COMPOSITES = _composites()
+_DIVISIONS = {
+    composite.expand
+    for name, composite in COMPOSITES.items()
+    if name.split(".")[1] in ("floor_divide", "remainder", "fmod", "div")
+}
 
 
 def where(step: Step) -> Sequence[Value]:
@@ -344,7 +353,7 @@ def attention(step: Step) -> Sequence[Value]:
         wanted = (*B.shape_of(x)[:-1], B.shape_of(k)[-2])
         mask = B.expand(step.b, step.any("bool", exact=True), wanted)
     q, k = (B.pointwise(step.b, "sin", y) for y in (x, k))
-    return [step.b.one("attention", q, k, step.choose.choice(fits), mask, scale=0.5)]
+    return [step.b.one("attention", q, k, step.choose.choice(fits), mask, scale=0.5, safe=True)]
 
 
 def found(step: Step) -> Sequence[Value]:
@@ -386,7 +395,9 @@ def gather(step: Step) -> Sequence[Value]:
     size = B.shape_of(table)[axis]
     if not isinstance(size, int) or size == 0 or len(B.shape_of(index)) > 2:
         raise ShapeError("an index may have no place")
-    return [step.b.one("gather", table, B.pointwise(step.b, "mod", index, size), axis=axis)]
+    within = B.pointwise(step.b, "mod", index, size)
+    placed = step.b.one("place", within, index, size=size)
+    return [step.b.one("gather", table, placed, axis=axis)]
 
 
 def scatter(step: Step) -> Sequence[Value]:

@@ -25,9 +25,14 @@ def test_random_programs(part: int) -> None:
 
 
 def test_programs_hold_all_operators() -> None:
-    graphs = (graph_of(seed, about) for about in RULES for seed in range(0, SEEDS, LONG_EVERY))
+    graphs = (graph_of(seed, about) for about in RULES for seed in range(0, SEEDS, LONG_EVERY // 2))
     found = {node.op for graph in graphs for node in graph.nodes()}
-    drawn = {op.name for op in OPS.values() if op.kind not in PLAIN} - {"dequantize"}  # has tests of its own
+    drawn = {op.name for op in OPS.values() if op.kind not in PLAIN} - {
+        "dequantize",
+        "fft",
+        "paged_attention",
+        "segment_attention",
+    }  # have tests apart
     assert drawn <= found
 
 

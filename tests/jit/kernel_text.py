@@ -62,6 +62,11 @@ def use(root: Path) -> None:
     """Import `shapevm` from a checkout, not from where it is installed."""
     import importlib.util
 
+    import shapevm.vm._runtime as runtime  # compiled, so only where shapevm is installed
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shapevm"]:
+        del sys.modules[name]
+    sys.modules["shapevm.vm._runtime"] = runtime
     sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
     folders = [str(root), str(root / "shapevm")]
     given = importlib.util.spec_from_file_location(

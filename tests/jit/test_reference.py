@@ -105,7 +105,8 @@ def test_gather_names_the_index_and_the_size():
     with pytest.raises(IndexError, match="index 4 is out of range for a dimension of size 4"):
         evaluate(b.nest(N), (2, 4), buffers)
     b = Body()
-    b.store(b.op("checked", b.load("i32", (N,), at(0)), dtype="i64", size=M), (N,), at(0))
+    i = b.load("i32", (N,), at(0))
+    b.store(b.op("checked", i, i, dtype="i64", size=M), (N,), at(0))
     with pytest.raises(IndexError, match="index -1 is out of range for a dimension of size 4"):
         evaluate(b.nest(N), (2, 4), [np.array([3, -1], np.int32), np.empty(2, np.int64)])
 

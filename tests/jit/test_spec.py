@@ -9,7 +9,7 @@ from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Soft
 from shapevm.jit.families.concat.spec import Concat, Piece
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
-from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies, spec_hash, to_json
+from shapevm.jit.spec import Buffer, BufferAccess, Dim, Index, Instr, Nest, bodies, prove, spec_hash, to_json
 from shapevm.jit.spec_check import check_common
 from shapevm.jit.spec_reader import from_json
 from shapevm.jit.text import parse_spec
@@ -160,12 +160,12 @@ BROKEN = [
         ({"size": None}, r"body\[1\]\.size"),
         ({"dtype": "i32"}, r"body\[1\]\.dtype"),
         ({"args": ()}, r"body\[1\]\.args"),
-        ({"args": (0, 0)}, r"body\[1\]\.args"),
-        ({"args": (2,)}, r"body\[1\]\.args"),
+        ({"args": (0, 0, 0)}, r"body\[1\]\.args"),
+        ({"args": (0, 2)}, r"body\[1\]\.args"),
     ],
 )
 def test_a_checked_index_is_i64_of_an_integer_and_has_a_size(change, place):
-    checked = dataclasses.replace(Instr("checked", "i64", (0,), size=4), **change)
+    checked = dataclasses.replace(Instr("checked", "i64", (0, 0), size=4), **change)
     load = Instr("load", "i32", buffer=0, index=(Index(loop=0),))
     spec = Nest(1, (Buffer("i32", (Dim(0),)),), (Dim(0),), (load, checked))
     with pytest.raises(SpecError, match=place):
@@ -231,20 +231,34 @@ def test_every_value_may_be_broken(spec):
             assert from_json(to_json(made)) == made
 
 
-@pytest.mark.parametrize(("layout", "whole"), [("panels", "2,24,32"), ("quads", "2,6,32,4")])
-def test_weights_without_all_panels_are_refused(layout, whole):
+@pytest.mark.parametrize(
+    ("layout", "whole", "a", "weight"),
+    [("panels", "2,24,32", "f32", "f32"), ("quads", "2,6,32,4", "u8", "i8")],
+)
+def test_weights_without_all_panels_are_refused(layout, whole, a, weight):
     """A buffer that is another's, or too short, would be read beyond its end."""
     text = """matmul n_dims=1 batch=[] m=n0 n=40 k=24 a=0 a_index=[i0,i2] b={b} b_index=[] b_layout="{layout}"
-      b0 f32[n0,24]
-      b1 f32[{shape}]
-      b2 f32[n0,40] output
-      v0 = acc f32
-      v1 = store f32 v0 b2[i0,i1]"""
+      b0 {a}[n0,24]
+      b1 {weight}[{shape}]
+      b2 {acc}[n0,40] output
+      b3 {weight}[n0,24]
+      v0 = acc {acc}
+      v1 = store {acc} v0 b2[i0,i1]"""
+    kinds = {"a": a, "weight": weight, "acc": "i32" if a == "u8" else a, "layout": layout}
 
     def read(b, shape):
-        return from_json(to_json(parse_spec(text.format(b=b, layout=layout, shape=shape))))
+        return from_json(to_json(parse_spec(text.format(b=b, shape=shape, **kinds))))
 
     assert read(1, whole).product.b_layout == layout
-    for b, shape in ((0, whole), (1, "1,24,32"), (1, "n0,24,32")):
+    for b, shape in ((3, whole), (1, "1,24,32"), (1, "n0,24,32")):
         with pytest.raises(SpecError, match="panels of 40 columns and 24 steps"):
             read(b, shape)
+
+
+def test_of_many_offsets_along_a_loop_the_outermost_are_checked() -> None:
+    def taps(*offsets: int) -> list[BufferAccess]:
+        return [BufferAccess(0, (Index(loop=0, offset=i), Index(loop=1)), (Dim(1), 384)) for i in offsets]
+
+    assert prove(nest(), taps(1, 80, *range(2, 80))) == ((Dim(1), 1, 1, N), (Dim(1), 1, 80, N))
+    with pytest.raises(SpecError, match="at 8 along axis 0 of size 8"):
+        prove(nest(), taps(0, 1, 2, 3), (8, 6))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.spec import Conv
+from shapevm.jit.families.matmul.layouts import pack_columns
 from shapevm.jit.reference import evaluate
 from shapevm.jit.spec import Dim, KernelSpec
 from shapevm.jit.tuning import schedules_of
@@ -27,7 +27,7 @@ def conv_arrays(spec: Conv, dims: Dims) -> list[np.ndarray]:
     if spec.product.b_layout == "panels":
         assert isinstance(spec.product.k, int) and isinstance(spec.product.n, int)
         columns = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)
-        buffers[1] = pack_groups(columns, spec.window.groups)
+        buffers[1] = pack_columns("panels", columns, spec.window.groups)
     buffers[3][...] = np.nan
     return buffers
 

@@ -3,6 +3,8 @@ all their shapes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,11 +13,26 @@ import shapevm
 from . import vision
 from .zoo import ABSOLUTE, CLASSIFIERS, RELATIVE
 
-pytestmark = pytest.mark.skipif(not vision.is_installed(), reason="torchvision is not installed")
+NEEDS_VISION = pytest.mark.skipif(not vision.is_installed(), reason="torchvision is not installed")
 #: What their branches on sizes give has other ranks or shifts: their sides are fixed.
 FIXED = ("swin_t", "swin_v2_t")
 
 
+def test_voices_at_both_rates() -> None:
+    silero_vad = pytest.importorskip("silero_vad")
+    model = torch.jit.load(str(Path(silero_vad.__file__).parent / "data" / "silero_vad.jit")).eval()
+    torch.manual_seed(0)
+    with shapevm.compile(model, args=(torch.randn(1, 512), 16000), strategy="generic") as exe:
+        model.reset_states()
+        for rate, n in ((16000, 1), (16000, 1), (8000, 1), (8000, 3), (16000, 2)):
+            sound = torch.randn(n, rate // 500 * 16)
+            with torch.no_grad():
+                torch.testing.assert_close(exe(sound, rate), model(sound, rate))
+        with pytest.raises(shapevm.errors.GuardError, match="Provided number of samples is 300"):
+            exe(torch.randn(1, 300), 8000)
+
+
+@NEEDS_VISION
 @pytest.mark.drawn
 @pytest.mark.parametrize("how", ["script", "trace"])
 @pytest.mark.parametrize("name", CLASSIFIERS)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +26,7 @@ from torch.export import Dim
 from torch.utils._pytree import tree_leaves
 
 import shapevm
-from shapevm import dynamo
+from shapevm.pytorch import dynamo
 from shapevm.settings import settings
 
 from . import sequences, vision
@@ -147,10 +148,11 @@ def judged(model: Model) -> Report:
         return Report(fallbacks, 1, len(exe.machine.kernels), difference, time)
 
 
-def judged_by_dynamo(model: Model) -> Report:
-    """The same by `torch.compile`: one graph, from which as many programs are made as PyTorch asks for."""
-    module, programs = made(model), list[shapevm.Executable]()
-    make = dynamo._executable
+@contextmanager
+def programs_alone() -> Iterator[list[shapevm.Executable]]:
+    """Give the programs that torch.compile makes in the block; a graph or call that PyTorch runs is an
+    AssertionError."""
+    programs, make = list[shapevm.Executable](), dynamo._executable
 
     def keep(*args: Any) -> shapevm.Executable:
         programs.append(make(*args))
@@ -158,11 +160,15 @@ def judged_by_dynamo(model: Model) -> Report:
 
     torch._dynamo.reset()
     refuse = mock.Mock(side_effect=AssertionError("a graph of the model runs in PyTorch"))
-    patched = (
-        mock.patch.object(dynamo, "_executable", keep),
-        mock.patch.object(dynamo._LOG, "warning", refuse),
-    )
-    with patched[0], patched[1], torch.no_grad():
+    with mock.patch.object(dynamo, "_executable", keep), mock.patch.object(dynamo._LOG, "warning", refuse):
+        yield programs
+    torch._dynamo.reset()
+
+
+def judged_by_dynamo(model: Model) -> Report:
+    """The same by `torch.compile`: one graph, from which as many programs are made as PyTorch asks for."""
+    module = made(model)
+    with programs_alone() as programs, torch.no_grad():
         run = torch.compile(
             module, backend="shapevm", dynamic=True, fullgraph=True, options={"strategy": "generic"}
         )
@@ -411,13 +417,15 @@ def main() -> None:
 
 def put(page: Path, name: str, door: str, cells: Sequence[str]) -> None:
     """Write the page with what a door makes of a model in place of what it has."""
-    rows = _rows(page.read_text() if page.exists() else "")
+    text = page.read_text() if page.exists() else ""
+    rows = _rows(text)
     row = rows.setdefault(name, ["not run", "", "", "", "", "", "not run", "", ""])
     row[DOORS[door][1]] = cells
     missing = [other for other in MODELS if other not in rows]
     last = [f"\nWithout a row: {', '.join(missing)}."] if missing else []
     lines = [f"| {n} | {' | '.join(rows[n])} |" for n in MODELS if n in rows]
-    page.write_text("\n".join([HEAD + "\n".join(lines), *last]) + "\n")
+    others = "\n" + text[text.index(OTHERS) :] if OTHERS in text else ""
+    page.write_text("\n".join([HEAD + "\n".join(lines), *last]) + "\n" + others)
 
 
 def _rows(text: str) -> dict[str, list[str]]:
@@ -426,21 +434,22 @@ def _rows(text: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in rows if name in MODELS}
 
 
+OTHERS = "## Other people's packages"  #: from here on another command writes
 HEAD = """# Models
 
 Families of models with random weights (`tests/models/zoo.py`), compiled with dynamic batches, sides and
 lengths and compared with eager at three shapes, one of them with a batch of 1. The classifiers are
-torchvision's, the others small ones of transformers. `make models` writes the page, row by row.
+torchvision's, the others small models of transformers. `make models` writes the page, row by row.
 
 | column | meaning |
 | --- | --- |
-| called in PyTorch | operators without a kernel; `shapevm-run` runs programs that have none |
-| difference | the greatest one over all outputs and shapes, relative to the output's greatest magnitude |
+| called in PyTorch | operators without a kernel; `shapevm-run` runs only programs without them |
+| difference | the greatest over all outputs and shapes, relative to the output's greatest magnitude |
 | export | seconds of one processor in `torch.export` itself |
 | lowering | seconds from its program to kernel specs |
 | generic kernels | seconds to compile them |
 | torch.compile | one graph with `dynamic=True`; axes that have one size are marked as static |
-| programs | those that PyTorch asked for: more than one where its guards distinguish the three shapes |
+| programs | programs that PyTorch compiled: more than one if its guards distinguish the three shapes |
 
 | model | called in PyTorch | kernels | difference | export | lowering | generic kernels \
 | torch.compile: called | programs | difference |

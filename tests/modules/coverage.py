@@ -13,12 +13,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from ..opinfo.kept import Found, keep, read
+from ..opinfo.kept import Found, keep_all, read
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "modules" / "verdicts.json"
@@ -90,14 +88,8 @@ def _judge(options: Any) -> None:
         tasks = [((cell,), mode, options.limit) for mode in modes for cell in wanted]
         kept, _ = read(KEPT)
         tasks = [task for task in tasks if _is_due(options, kept.get((*_key(task[0][0]), task[1])))]
-        start = time.monotonic()
         results = pool.run(tasks, suite(infos, training), options.jobs, options.seconds)
-        for done, (cell, mode, n_samples, judged) in enumerate(results, 1):
-            key = (*_key(cell), mode)
-            keep(KEPT, {key: [(v.verdict, v.detail) for v in judged]}, {key: n_samples})
-            if done % 20 == 0 or done == len(tasks):
-                seconds = time.monotonic() - start
-                print(f"{done} of {len(tasks)} modules, {seconds:.0f} s", file=sys.stderr, flush=True)
+        keep_all(KEPT, results, len(tasks), "modules")
 
 
 def _key(cell: Any) -> tuple[str, str]:

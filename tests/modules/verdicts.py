@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 import shapevm
-from shapevm import dynamo
+from shapevm.pytorch import dynamo
 from shapevm.settings import settings
 
 from ..opinfo.cases import DTYPES, SEED

@@ -5,7 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 #: (operator, dtype, mode)
 Key = tuple[str, str, str]
@@ -40,3 +44,14 @@ def keep(path: Path, judged: Found, judged_totals: Totals) -> None:
         beside = path.with_suffix(f".{os.getpid()}")
         beside.write_text(json.dumps(tables, indent=0))
         beside.replace(path)
+
+
+def keep_all(path: Path, results: Iterable[Any], n_tasks: int, unit: str) -> None:
+    """Keep what a pool judges as it comes, and say on standard error how far it is."""
+    start = time.monotonic()
+    for done, (cell, mode, n_samples, judged) in enumerate(results, 1):
+        key = (cell.op, cell.dtype, mode)
+        keep(path, {key: [(v.verdict, v.detail) for v in judged]}, {key: n_samples})
+        if done % 20 == 0 or done == n_tasks:
+            seconds = time.monotonic() - start
+            print(f"{done} of {n_tasks} {unit}, {seconds:.0f} s", file=sys.stderr, flush=True)

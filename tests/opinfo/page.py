@@ -22,13 +22,13 @@ structure. `make operators` writes the page.
 - Where eager's own rounding is coarser, eager in f64 is the reference. The choice among equal elements
   (topk, sort) and random numbers are not compared.
 - With dynamic sizes, every axis of every input is dynamic.
-- Samples that eager or `torch.export` refuses do not count, nor do those whose inputs or results are
+- Samples that eager or `torch.export` refuses do not count. Neither do samples whose inputs or results are
   complex, sparse, quantised or of a dtype that is not in the table.
 
 | sign | meaning |
 | --- | --- |
-| `n` | native: all in shapevm's kernels |
-| `f` | right, with PyTorch's kernel for a part of it |
+| `n` | native: computed only by shapevm's kernels |
+| `f` | right, with PyTorch's kernel for a part |
 | `-` | refused when compiling, with a sentence that says why |
 | `!` | wrong |
 | `?` | no answer in time |

@@ -18,16 +18,16 @@ from .verdicts import Verdict, judge_group, judge_one, prepare
 Task = tuple[tuple[Cell, ...], str, int]
 #: Imported before the processes start, which then all run the same code and start at once.
 LOADED = (
-    "boundary",
-    "build",
-    "executable",
-    "kernel_requests",
-    "kernel_store",
+    "build.boundary",
+    "build.build",
+    "program.executable",
+    "specialise.kernel_requests",
+    "specialise.kernel_store",
     "jit.store",
     "jit.compiler",
     "compiler.frontends.exported_program",
     "compiler.frontends.fx",
-    "torch_host",
+    "program.torch_host",
 )
 PATIENCE = 5
 _FORK = multiprocessing.get_context("fork")

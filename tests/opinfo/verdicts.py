@@ -6,14 +6,15 @@ import functools
 import logging
 import random
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from shapevm.compiler.frontends import exported_program as frontend
-from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import import_program
 from torch.testing._internal import common_utils
 from torch.testing._internal.opinfo import core as opinfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -285,17 +286,22 @@ def _eager(module: Any, tensors: Sequence[torch.Tensor], seed: int) -> Any:
 
 
 def _rounded(case: Case) -> Any:
-    """Return eager's results computed in f64 and rounded, where that works: eager's own may be less exact."""
-    wide = [x.double() if x.is_floating_point() else x for x in case.call.tensors]
+    return rounded(lambda wide: _eager(case.call, wide, SEED), case.call.tensors, case.expected)
+
+
+def rounded(eager: Callable[[Sequence[Any]], Any], args: Sequence[Any], expected: Any) -> Any:
+    """Return what `eager` gives for arguments in f64, rounded to the dtypes of `expected`, its results, where
+    that works: eager's own may be less exact."""
+    wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args]
     try:
-        leaves, structure = tree_flatten(_eager(case.call, wide, SEED))
-        rounded = [
+        leaves, structure = tree_flatten(eager(wide))
+        found = [
             a.to(b.dtype) if isinstance(a, torch.Tensor) and a.is_floating_point() else a
-            for a, b in zip(leaves, tree_leaves(case.expected), strict=True)
+            for a, b in zip(leaves, tree_leaves(expected), strict=True)
         ]
     except Exception:  # a dtype among the operator's other arguments, say
-        return case.expected
-    return tree_unflatten(rounded, structure)
+        return expected
+    return tree_unflatten(found, structure)
 
 
 def compare(found: Any, expected: Any, again: Sequence[Any], op: str, exact: Any = None) -> str:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import shapevm
-from shapevm import profiles
+from shapevm.specialise import profiles
 
 from .pages import ROOT
 

@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import requires, version
 from pathlib import Path
 
+import pytest
+
 import shapevm
+from shapevm.cli.tested_versions import TESTED, Versions
 from shapevm.runner import runner_path
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +21,35 @@ ROOT = Path(__file__).parents[2]
 
 def test_one_version() -> None:
     assert shapevm.__version__ == version("shapevm")
+
+
+def test_the_oldest_versions_tested_are_those_that_are_claimed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    claims = [*project["dependencies"], *extras["compile"], f"python{project['requires-python']}"]
+    assert dict(claim.split(">=") for claim in claims) == {name: row.oldest for name, row in TESTED.items()}
+    assert set(extras["nn"]) & set(extras["compile"]) == {c for c in extras["compile"] if "torch" not in c}
+
+
+def test_the_page_of_versions() -> None:
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", (ROOT / "docs/install.md").read_text(), re.M)
+    assert {(name.lower(), oldest, newest) for name, oldest, newest in rows} == {
+        (name, row.oldest, row.newest) for name, row in TESTED.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "is_too_old", "is_too_new"),
+    [
+        ("2.11.9", True, False),
+        ("2.12.0+cpu", False, False),
+        ("2.14.9", False, False),
+        ("2.15", False, True),
+    ],
+)
+def test_what_lies_outside_the_tested_versions(version: str, is_too_old: bool, is_too_new: bool) -> None:
+    tested = Versions("2.12.0", "2.14.1")
+    assert (tested.is_too_old(version), tested.is_too_new(version)) == (is_too_old, is_too_new)
 
 
 def test_compiling_is_an_extra() -> None:

@@ -126,6 +126,32 @@ def test_make_targets_exist(page):
         assert re.search(rf"^{target}:", makefile, re.M), f"{name_of(page)}: make {target}"
 
 
+def named_commands(page):
+    """The commands in the prose of a page, as words."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M)
+    found = re.findall(r"`((?:python|shapevm|shapevm-run)\s[^`]*)`", prose)
+    return [text.split() for text in found]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "log"], ids=name_of)
+def test_commands_in_prose_exist(page):
+    """A command of shapevm with its flags, a flag of shapevm-run, a module or file that Python runs."""
+    runner = run([shapevm.runner_path(), "--help"], ROOT)
+    for name, *words in named_commands(page):
+        if name == "python":
+            place = words[1].replace(".", "/").removeprefix("shapevm/") if words[0] == "-m" else words[0]
+            there = [ROOT / place, ROOT / f"{place}.py"]
+            assert words[0] == "-c" or "NAME" in place or any(path.exists() for path in there), words
+            continue
+        flags = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help", "--version"}
+        known = runner.split() if name == "shapevm-run" else []
+        if name == "shapevm" and not words[0].startswith("-"):
+            assert words[0] in [*main.commands, "COMMAND"], words
+            options = main.commands[words[0]].params if words[0] in main.commands else []
+            known = [flag for option in options for flag in option.opts]
+        assert flags <= {word.strip("[],=|") for word in known}, (words, flags)
+
+
 def test_every_command_is_described():
     pages = "".join((ROOT / name).read_text() for name in ("docs/usage.md", "SECURITY.md"))
     missing = [name for name in main.commands if f"shapevm {name}" not in pages]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,22 @@ def test_c_with_pkg_config(model: Path, tmp_path: Path) -> None:
     assert len((EXAMPLES / "embed.c").read_text().splitlines()) <= 40
 
 
+def test_texts_from_c(tmp_path: Path) -> None:
+    """Texts of several lengths in one call have the bits that each has alone."""
+    made: dict[str, object] = {}
+    exec(SMALL_ENCODER, made)
+    options = shapevm.Options(pack="attention_mask")
+    shapevm.compile(**made["arguments"](), options=options).save(tmp_path / "texts.svm")
+    run("cc", EXAMPLES / "embed_texts.c", "-o", tmp_path / "embed_texts", *pkg_config("--cflags", "--libs"))
+    texts, exe = [[7], IDS, [1, 2], [2999] * 40], shapevm.load(tmp_path / "texts.svm")
+    lines = "".join(" ".join(map(str, ids)) + "\n" for ids in texts)
+    command = [tmp_path / "embed_texts", tmp_path / "texts.svm"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    for line, ids in zip(done.stdout.splitlines(), texts, strict=True):
+        alone = exe(np.array([ids]), np.ones((1, len(ids)), np.int64))[0]
+        assert np.array_equal(np.float32(line.split()), alone)
+
+
 def test_static_c_with_names_of_its_own(model: Path, tmp_path: Path) -> None:
     """The static library keeps its internal names to itself."""
     own = tmp_path / "own.c"
@@ -168,3 +185,17 @@ def test_the_page_s_commands_run(script: str, model: Path, tmp_path: Path) -> No
     (setting,) = re.findall(r"^export .*$", "".join(SCRIPTS), re.M)
     printed = run("sh", "-euc", f"cd {tmp_path}\n{setting}\n{script}", PATH=scripts())
     assert len(np.float32(printed.split()[-384:])) == 384
+
+
+def test_the_library_stays_once_a_program_was_opened(model: Path, tmp_path: Path) -> None:
+    """Its threads and handlers outlive programs; what is unloaded under them crashes the host."""
+    own = shutil.copy(SDK.lib / "libsvm.so.1", tmp_path / "libown.so")
+    code = f"""
+    import _ctypes, ctypes, os
+    library, program, error = ctypes.CDLL({str(own)!r}), ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+    assert not library.svm_open_path({os.fsencode(model)!r}, None, ctypes.byref(program), error)
+    library.svm_close(program)
+    _ctypes.dlclose(library._handle)
+    assert "libown.so" in open("/proc/self/maps").read()
+    """
+    run(sys.executable, "-c", textwrap.dedent(code))

@@ -145,6 +145,15 @@ function "add" (3 params, 1 results)
   return (r3)
 """
 
+#: An input that is read as it lies in memory.
+ROWS = """
+symbol "n" 0 .. 4096
+input "x": f32[2, s0] in_rows
+output "y": f32[2, s0]
+function "main" (2 params, 1 results)
+  return (r0)
+"""
+
 #: Everything that only the interpreter does: elements, host functions, containers, recursion, all numbers.
 DATA = f"""
 symbol "n" 1 .. 64

@@ -68,7 +68,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with chain.svm, lookup.svm, data.svm, weighted.svm and list.svm."""
+    """Return a folder with chain.svm, lookup.svm, data.svm, weighted.svm, list.svm and rows.svm."""
     import artifacts
     from shapevm.vm.writer import write
 
@@ -77,5 +77,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(artifacts.with_code(artifacts.LOOKUP), folder / "lookup.svm")
     write(artifacts.with_code(artifacts.DATA), folder / "data.svm")
     write(artifacts.with_code(artifacts.LIST), folder / "list.svm")
+    write(artifacts.with_code(artifacts.ROWS), folder / "rows.svm")
     write(artifacts.weighted(100), folder / "weighted.svm")
     return folder

@@ -4,8 +4,9 @@ and everything else, hashes too, was made right again. Each must be taken or ref
     python -m tests.runtime_c.mutants [N [SEED]] [--fuzz build/fuzz/fuzz]
 
 Half of the N are artifacts and a quarter arrays, read by the C fuzzer (`make fuzz` builds it with
-AddressSanitizer and UBSan) with limits of fuel, memory and time; then profiles and kernel specs, which Python
-reads. No machine code is changed: an artifact's native code is trusted or not run at all.
+AddressSanitizer and UBSan) with limits of fuel, memory and time; then profiles, which Python reads, and
+kernel specs, which are compiled and run, some in an artifact, between pages that may not be touched
+(`tests.jit.lies`). No machine code is changed: an artifact's native code is trusted or not run at all.
 """
 
 from __future__ import annotations
@@ -30,21 +31,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from shapevm.jit.store import KernelStore
 from shapevm.vm import artifact
 from shapevm.vm.errors import Error, InternalError
 from shapevm.vm.program import Function, KernelObject, Program
 
 import shapevm
-from shapevm.kernel_store import generic_record
-from shapevm.profiles import from_json as profile_from_json
+from shapevm.specialise.profiles import from_json as profile_from_json
+
+from ..jit import lies
 
 ARTIFACT, ARRAYS = 0, 1
 INTERESTING = (0, 1, 2, 3, 7, 64, 255, 256, 65535, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
                (1 << 62), (1 << 63) - 1, -1, -2, -(1 << 31), -(1 << 63))  # fmt: skip
 TEXTS = ("", "x", "ä" * 40, "a" * 5000, '"', "\0", "%s%n", "s0", "../x")
-SPEC_SECONDS = 20  # what compiling a spec may take
-_STORE = KernelStore()
+TEXT_SECONDS = 20  # what reading a text may take
 
 
 # Values -------------------------------------------------------------------------------------------
@@ -207,12 +207,7 @@ def json_mutants(texts: Sequence[str], seed: int) -> Iterator[str]:
 
 def read_profile(text: str) -> None:
     """Read a profile."""
-    profile_from_json(json.loads(text))
-
-
-def read_spec(text: str) -> None:
-    """Decode a spec and compile it."""
-    generic_record(_STORE, text, "mutant")
+    profile_from_json(text)
 
 
 def try_texts(mutants: Iterator[str], n: int, read: Callable[[str], None]) -> tuple[Counter[str], list[str]]:
@@ -221,7 +216,7 @@ def try_texts(mutants: Iterator[str], n: int, read: Callable[[str], None]) -> tu
     wrong = []
     for text in itertools.islice(mutants, n):
         start = time.monotonic()
-        faulthandler.dump_traceback_later(SPEC_SECONDS, exit=True)
+        faulthandler.dump_traceback_later(TEXT_SECONDS, exit=True)
         try:
             read(text)
             seen["taken"] += 1
@@ -233,7 +228,7 @@ def try_texts(mutants: Iterator[str], n: int, read: Callable[[str], None]) -> tu
             seen["wrong"] += 1
             wrong.append(f"{type(error).__name__}: {error}: {text[:500]}")
         faulthandler.cancel_dump_traceback_later()
-        if time.monotonic() - start > SPEC_SECONDS / 2:
+        if time.monotonic() - start > TEXT_SECONDS / 2:
             wrong.append(f"it takes {time.monotonic() - start:.0f} s: {text[:500]}")
     return seen, wrong
 
@@ -346,10 +341,9 @@ def run(n: int, seed: int, fuzz: Path) -> tuple[str, list[str]]:
     counts = (n // 2, n // 4)
     kinds = ((ARTIFACT, artifact_mutants(programs, seed)), (ARRAYS, array_mutants(seed)))
     lines, wrong = [stream(fuzz, kinds, counts).rstrip()], []
-    specs = sorted({kernel.spec for program in programs for kernel in program.kernels})
     rest = (n - sum(counts)) // 2
-    for name, texts, read in (("profiles", [profile_text()], read_profile), ("specs", specs, read_spec)):
-        seen, found = try_texts(json_mutants(texts, seed), rest, read)
+    profiles = try_texts(json_mutants([profile_text()], seed), rest, read_profile)
+    for name, (seen, found) in (("profiles", profiles), ("specs", lies.try_all(lies.draw(rest, seed), seed))):
         wrong += found
         lines.append(f"{name}: " + ", ".join(f"{k} {name}" for name, k in seen.most_common()))
     return "\n".join(lines), wrong

@@ -13,26 +13,35 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT
+from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT
 from shapevm.jit.families.matmul.spec import Matmul
+from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 from shapevm.vm.writer import write
 from torch import nn
+from torch.utils._pytree import tree_flatten_with_path
 
 import shapevm
-from shapevm.build import build_program, import_model, run_passes
-from shapevm.kernel_store import open_store
-from shapevm.options import Options
+from shapevm.build.build import build_program, import_model, run_passes
+from shapevm.build.compile import compile_graphs
+from shapevm.build.options import Options
+from shapevm.specialise.kernel_store import open_store
 
+from ..compiler.ops import test_segments
+from ..models import zoo
 from .conftest import INCLUDE, LIBRARY, RUNNER
 
+#: Targets whose artifacts have the same bits: the one of AVX-512 where this machine runs it.
+ARTIFACTS = ("x86-64-v3", "aarch64", *(["x86-64-v4"] if runs_here("x86-64-v4") else []))
 COMPILER, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
 
 
@@ -62,7 +71,8 @@ def runners(
     assert done.returncode == 0 and told == [], (
         done.stderr
     )  # a static program loads plug-ins of its own libc only
-    return {"x86-64-v3": [str(build("runner", "plain"))], "aarch64": [emulator, str(out)]}
+    here = [str(build("runner", "plain"))]
+    return {"x86-64-v3": here, "x86-64-v4": here, "aarch64": [emulator, str(out)]}
 
 
 # Models -----------------------------------------------------------------------------------------------
@@ -176,6 +186,7 @@ class Functions(nn.Module):
         y = x.abs() + 0.5
         logs = torch.stack([y.log(), y.log1p(), y.rsqrt(), y.lgamma(), y.digamma()])
         waves = torch.stack([x.sin(), x.cos(), x.exp(), x.erf(), x.expm1(), x.atan(), x.sinh()])
+        bends = torch.stack([x.tanh(), x.sigmoid(), nn.functional.gelu(x), nn.functional.silu(x)])
         halves = x.half() * 3 + y.half(), (x.bfloat16() * y.bfloat16()).sum(-1)
         whole = (
             i // 7,
@@ -185,8 +196,21 @@ class Functions(nn.Module):
             i.float() / 3,
             i.abs().double().sqrt(),
             x.double().exp(),
+            (x * 1e12).int(),
+            (x.double() * 1e30).long(),
+            (i * 123456789012345).float(),
         )
-        return logs, waves, *halves, *whole, x.std(-1), x.logsumexp(-1), x.softmax(-1), x.double().sum(-1)
+        return (
+            logs,
+            waves,
+            bends,
+            *halves,
+            *whole,
+            x.std(-1),
+            x.logsumexp(-1),
+            x.softmax(-1),
+            x.double().sum(-1),
+        )
 
 
 @dataclass(frozen=True)
@@ -272,17 +296,17 @@ CASES = {
 
 @pytest.fixture(scope="module", params=CASES)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Return a case, its model, and its artifact by target."""
+    """Return a case, its model, and its artifact by target, all with portable bits."""
     case = CASES[request.param]
     torch.manual_seed(0)
     model = case.model().eval()
     sizes = [{case.symbol: case.sizes["exact"]}] if "exact" in case.sizes else []
     buckets = {case.symbol: [case.bucket]} if "bucket" in case.sizes else {}
-    shapes, options = case.dynamic_shapes, Options(fallback="error")
+    shapes, options = case.dynamic_shapes, Options(bits="portable")
     graph = import_model(model, case.arguments(3), dynamic_shapes=shapes, options=options)
     run_passes(graph)
     folder = tmp_path_factory.mktemp(request.param)
-    for target in ("x86-64-v3", "aarch64"):
+    for target in ARTIFACTS:
         program = build_program(graph, open_store(target), sizes, buckets=buckets)
         assert {o.target for kernel in program.kernels for o in kernel.objects} == {target}
         write(program, folder / f"{target}.svm")
@@ -306,16 +330,69 @@ def test_bits(runners: dict[str, list[str]], built: Any, tmp_path: Path) -> None
         inputs = tmp_path / "inputs.npz"
         np.savez(inputs, **{name: x.numpy() for name, x in zip(names, arguments, strict=False)})
         found = {}
-        for target, command in runners.items():
+        for target in ARTIFACTS:
             for strategy in ("bucket", "generic"):
                 artifact, out = folder / f"{target}.svm", tmp_path / "out.npz"
-                found[target, strategy], stats = results(command, artifact, inputs, out, strategy)
+                found[target, strategy], stats = results(runners[target], artifact, inputs, out, strategy)
                 assert strategy == "generic" or f"] {tier}," in stats
         values = found["x86-64-v3", "generic"]
         check(values, model(*arguments))
         for key, other in found.items():
             different = [name for name in values if other[name].tobytes() != values[name].tobytes()]
             assert not different, f"size {size}: {key}"
+
+
+def test_attention_over_segments(runners: dict[str, list[str]], tmp_path: Path) -> None:
+    """Also with offsets that descend and lie outside, on two threads: the same bits."""
+    x, offsets, masks = test_segments.inputs([5, 1, 0, 313, 31], (3,), "f32")
+    for name in ARTIFACTS:
+        options = Options(target=name, sizes=[{"tokens": len(x), "n": 6, "longest": 313}])
+        graphs = partial(test_segments.by_segments, (3,), "f32")
+        exe = compile_graphs(lambda make=graphs: [make()], "generic", options)
+        exe.save(tmp_path / f"{name}.svm")
+    for given in (offsets, np.array([-9, 7, 3, 40, -(1 << 63), 1 << 62])):
+        np.savez(tmp_path / "inputs.npz", x=x, offsets=given, mask=masks[0])
+        found = {}
+        for name, strategy in product(ARTIFACTS, ("bucket", "generic")):
+            files = tmp_path / f"{name}.svm", tmp_path / "inputs.npz", tmp_path / "out.npz"
+            (found[name, strategy],) = results(runners[name], *files, strategy)[0].values()
+        wanted = found["x86-64-v3", "generic"]
+        assert np.any(wanted) and all(other.tobytes() == wanted.tobytes() for other in found.values())
+
+
+#: Models of others with portable bits: all small ones, and larger classifiers that qemu computes in seconds.
+ZOO = (
+    zoo.SMALL_CLASSIFIERS
+    | zoo.TRANSFORMERS
+    | {
+        name: zoo.CLASSIFIERS[name]
+        for name in ("squeezenet1_0", "shufflenet_v2_x1_0", "mnasnet1_0", "googlenet", "efficientnet_b0")
+    }
+)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("name", ZOO)
+def test_bits_of_models(runners: dict[str, list[str]], name: str, tmp_path: Path) -> None:
+    model = ZOO[name]
+    module, sizes = zoo.made(model), model.shapes[0]
+    leaves, _ = tree_flatten_with_path(model.inputs(**sizes))
+    tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    given = {".".join(re.findall(r"\w+", "".join(map(str, path)))): x.numpy() for path, x in tensors}
+    np.savez(tmp_path / "inputs.npz", **given)
+    shapes, options = zoo.dynamic_shapes(model), Options(bits="portable")
+    example = model.inputs(**(model.example or model.shapes[-1]))
+    graph = import_model(module, kwargs=example, dynamic_shapes=shapes, options=options)
+    run_passes(graph)
+    found = []
+    for target in ARTIFACTS:
+        write(build_program(graph, open_store(target), []), tmp_path / f"{target}.svm")
+        paths = (tmp_path / f"{target}.svm", tmp_path / "inputs.npz", tmp_path / "out.npz")
+        found.append(results(runners[target], *paths, "generic")[0])
+    for target, other in zip(ARTIFACTS, found, strict=True):
+        different = [key for key in found[0] if other[key].tobytes() != found[0][key].tobytes()]
+        assert not different and other.keys() == found[0].keys(), f"{target} {sizes}: {different}"
+    assert all(np.unique(value).size > 1 for value in found[0].values() if value.size > 1)
 
 
 def check(found: Mapping[str, np.ndarray], expected: torch.Tensor | tuple[torch.Tensor, ...]) -> None:

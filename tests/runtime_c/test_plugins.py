@@ -99,7 +99,7 @@ def test_the_command_line_takes_plug_ins(model: Path, example: Path) -> None:
     done = CliRunner().invoke(main, [*given, "--plugin", str(example)])
     assert done.exit_code == 0, done.output
     assert np.load(output)["scaled"].tolist() == [-2.5, 5, 0, 10]
-    assert CliRunner().invoke(main, given).exit_code == 1
+    assert CliRunner().invoke(main, given).exit_code == 3
 
 
 def test_a_path_without_a_slash_is_in_the_working_directory(model: Path, example: Path) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.locales import comma_locale
+from tests.outputs import CHECKS
+
 USAGE, LOAD, CONTRACT, RUN = 2, 3, 4, 5
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -100,6 +103,19 @@ def test_npz_both_ways(run: Run, tmp_path: Path) -> None:
     with np.load(tmp_path / "out.npz") as out:
         assert list(out) == ["y"]
         assert np.array_equal(out["y"], 3 * ramp(5))
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_an_input_that_is_read_as_it_lies_must_lie_in_rows(run: Run, tmp_path: Path, n: int) -> None:
+    path, out = tmp_path / "x.npy", tmp_path / "y.npy"
+    x = np.stack([ramp(n), ramp(n) + 1])
+    np.save(path, x)
+    done = run("rows.svm", "--input", f"x={path}", "--output", out)
+    assert done.returncode == 0 and np.array_equal(np.load(out), x), done.stderr
+    np.save(path, np.asfortranarray(x))
+    done = run("rows.svm", "--input", f"x={path}", "--output", out)
+    assert done.returncode == (CONTRACT if n > 1 else 0)
+    assert n < 2 or 'input "x" is read as it lies in memory (as_strided, stride' in done.stderr
 
 
 def test_containers_and_ints(run: Run, tmp_path: Path) -> None:
@@ -328,6 +344,35 @@ def test_outputs_appear_whole_or_not_at_all(run: Run, two, tmp_path: Path) -> No
     assert sorted(os.listdir(place)) == ["m.txt", "r", "y.npy", "y.npz"]
 
 
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_outputs_anywhere(
+    build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path, check: Callable[..., None]
+) -> None:
+    begin = [str(build("runner", "plain")), str(folder / "chain.svm"), *two(ramp(8), ramp(8))]
+
+    def is_right(content: bytes) -> bool:
+        with np.load(io.BytesIO(content)) as found:
+            return list(found) == ["y"] and np.array_equal(found["y"], 3 * ramp(8))
+
+    (tmp_path / "place").mkdir()
+    check(lambda path: [*begin, "--stats", "--output", path], is_right, tmp_path / "place")
+
+
+@pytest.mark.parametrize(("to", "why"), [(">/dev/full", "No space left"), (">&-", "Bad file descriptor")])
+@pytest.mark.parametrize("option", ["--list", "--help", "--output"])
+def test_what_stdout_does_not_take_is_an_error(
+    build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path, option: str, to: str, why: str
+) -> None:
+    """Where it is closed, no file that is opened later gets what is printed."""
+    call = [*two(ramp(8), ramp(8)), "--output", str(tmp_path / "y.npy")] if option == "--output" else [option]
+    command = [str(build("runner", "address")), str(folder / "chain.svm"), *call]
+    done = subprocess.run(["sh", "-c", f'"$@" {to}', "sh", *command], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == RUN
+    assert re.fullmatch(f"shapevm-run: standard output: cannot write it: {why}.*\n", done.stderr)
+    if option == "--output":
+        assert np.array_equal(np.load(tmp_path / "y.npy"), 3 * ramp(8))
+
+
 def test_it_needs_libc_and_libm_only(build: Callable[[str, str], Path], tmp_path: Path) -> None:
     runner, stripped = build("runner", "plain"), tmp_path / "runner"
     needed = re.findall(
@@ -379,7 +424,7 @@ def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_p
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == RUN and process.stderr is not None
+        assert process.wait(30) == 128 + signal.SIGINT and process.stderr is not None
         assert "the call was cancelled" in process.stderr.read()
 
 
@@ -517,6 +562,44 @@ def with_zip64(whole: bytes, fields: int) -> bytes:
     record[name:] = extra
     last[12:16] = len(record).to_bytes(4, "little")
     return whole[:at] + bytes(record) + bytes(last)
+
+
+def test_numbers_have_a_point_in_every_locale(
+    build: Callable[[str, str], Path], folder: Path, two, tmp_path: Path
+) -> None:
+    """A plug-in, as any library of a host, may set the locale: what is read and written stays as it was."""
+    source, library = tmp_path / "locale.c", tmp_path / "locale.so"
+    source.write_text("""
+    #include <locale.h>
+    #include <stdio.h>
+    __attribute__((constructor)) static void set(void) {
+      if (!setlocale(LC_ALL, "")) fputs("no locale", stderr);
+      fprintf(stderr, "%.1f", 0.5);
+    }""")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    environment = {**os.environ, **comma_locale(tmp_path), "LD_PRELOAD": str(library)}
+    runner = str(build("runner", "plain"))
+
+    def run_there(model: str, *args: str) -> str:
+        command = [runner, str(folder / model), *args]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "0,5")
+        return done.stdout
+
+    metrics, trace, output = (str(tmp_path / name) for name in ("metrics", "trace", "y.npz"))
+    options = ("--timeout", "9.5", "--metrics", metrics, "--trace", trace)
+    times = run_there("chain.svm", *two(ramp(9), ramp(9)), *options)
+    assert re.match(r"first [\d.]+ ms, min [\d.]+ ms, median [\d.]+ ms", times)
+    text = Path(metrics).read_text()
+    bounds = [float(bound) for bound in re.findall(r'le="([^"]*)"', text)]
+    assert bounds == sorted(bounds) and 0.00025 in bounds
+    assert float(re.search(r"_seconds_sum\S* (.*)", text)[1]) > 0
+    assert json.loads(Path(trace).read_text())["traceEvents"]
+    write_identity("float", folder / "float.svm")
+    run_there("float.svm", "--input", "x=-2.5", "--output", output)
+    assert np.load(output)["y"] == -2.5
+    run_there("list.svm", "--input", "ks=[0.5, 1e-3]", "--output", output)
+    assert np.load(output)["n"] == 2
 
 
 @pytest.mark.parametrize("fields", [2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -75,3 +76,17 @@ def test_every_damage_is_refused(
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[0]) >= 18 * (folder / f"{model}.svm").stat().st_size // step
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_programs_are_closed_while_threads_use_them(build: Build, folder: Path, sanitizer: str) -> None:
+    n_closes = os.environ.get("SVM_TEST_CLOSES", "150")
+    command = [str(build("test_lifetime", sanitizer)), str(folder / "chain.svm"), "2", n_closes]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and re.fullmatch(r".* 0 wrong\n", done.stderr), done.stderr
+
+
+def test_hosts_that_misuse_the_api_get_errors(build: Build, folder: Path) -> None:
+    command = [str(build("test_misuse", "address")), str(folder / "chain.svm")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

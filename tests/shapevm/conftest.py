@@ -78,7 +78,7 @@ def model_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def net(model_file):
     """Return the model file's module and the arguments of compile."""
-    from shapevm.model import load_model
+    from shapevm.build.model import load_model
 
     return load_model(f"{model_file}:make")
 

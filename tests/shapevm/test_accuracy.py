@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from shapevm.jit.families.conv.spec import Conv
-from shapevm.jit.families.conv.winograd_points import LAYOUT
+from shapevm.jit.families.matmul.layouts import WINOGRAD
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm.reader import read
 
@@ -83,7 +83,7 @@ def test_accurate_turns_winograd_off(tmp_path):
     fast, slow = (
         shapevm.compile(model, (x,), options=shapevm.Options(accurate=accurate)) for accurate in (False, True)
     )
-    assert [layouts(exe, tmp_path / "m.svm") for exe in (fast, slow)] == [{LAYOUT}, {"panels"}]
+    assert [layouts(exe, tmp_path / "m.svm") for exe in (fast, slow)] == [{WINOGRAD}, {"panels"}]
     *errors, eager = ((y.double() - exact).square().mean().sqrt() for y in (fast(x), slow(x), model(x)))
     assert errors[1] < eager < errors[0] <= 4 * eager
 

@@ -385,7 +385,7 @@ def test_artifacts_are_loaded_from_bytes(build, tmp_path):
     for given in (content, bytearray(content), memoryview(content)):
         with shapevm.load(given) as loaded:
             assert loaded(np.ones(5, np.float32)).tolist() == [2] * 5
-    with shapevm.load(content, digest=shapevm.trust.digest(tmp_path / "model.svm")) as loaded:
+    with shapevm.load(content, digest=shapevm.program.trust.digest(tmp_path / "model.svm")) as loaded:
         loaded.save(tmp_path / "again.svm")
     assert (tmp_path / "again.svm").read_bytes() == content
     with pytest.raises(shapevm.ArtifactError, match="it has .* bytes"):

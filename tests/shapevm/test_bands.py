@@ -18,8 +18,8 @@ from shapevm.vm.machine import Machine
 from torch import nn
 
 import shapevm
+from shapevm.build.text_files import program_text
 from shapevm.settings import settings
-from shapevm.text_files import program_text
 
 
 class Residual(nn.Module):
@@ -256,6 +256,6 @@ def test_unknown_ways_are_refused(artifact: str) -> None:
         Machine.open(artifact, LoadOptions(bands="often"))
     with Machine.open(artifact, LoadOptions(strategy="generic")) as machine:
         error = ffi.new("svm_error *")
-        assert lib.svm_use_bands(machine._program, 3, error) and b"must be 0 to 2" in ffi.string(
+        assert lib.svm_use_bands(machine._handle.pointer, 3, error) and b"must be 0 to 2" in ffi.string(
             error.message
         )

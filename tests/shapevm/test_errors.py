@@ -1,10 +1,12 @@
 """Every error is public."""
 
+import pickle
 import subprocess
 import sys
 
 from shapevm.vm.errors import TABLE
 
+import shapevm
 from shapevm import errors
 
 
@@ -18,3 +20,14 @@ def test_every_error_is_public():
 def test_errors_are_there_once_the_package_is_imported():
     done = subprocess.run([sys.executable, "-c", "import shapevm; shapevm.errors.FileError"], text=True)
     assert done.returncode == 0
+
+
+def test_tracebacks_and_pickles_name_the_public_module():
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if name != "AssemblyError":
+            assert kind.__module__ == "shapevm.errors" and pickle.loads(pickle.dumps(kind)) is kind
+
+
+def test_dir_lists_what_is_public():
+    assert set(dir(shapevm)) == {*shapevm.__all__, "__version__", "errors"}

@@ -265,3 +265,26 @@ def test_inputs_that_are_no_tensors(build):
     for wrong in ((False, 0.5, "text"), (True, 0.25, "text"), (True, 0.5, "other")):
         with pytest.raises(shapevm.ArgumentError, match="the program was compiled for"):
             exe(X, *wrong, None, 3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "load_library::__globals__.clear", "aten::__class__.mro", "aten::add.__class__", "import_module::a.b",
+        "__class__::__init__.__globals__", "_dir::append.__self__", "aten::add", "::.",
+    ],
+)  # fmt: skip
+def test_names_of_other_things_than_operators_are_not_followed(name):
+    from shapevm.program.torch_host import operator
+
+    with pytest.raises(ExternError, match="is not known to torch"):
+        operator(name)
+
+
+def test_names_of_dtypes_are_names_of_dtypes():
+    from shapevm.program.torch_host import _named
+
+    assert _named("torch.float32") is torch.float32 and _named(6) == 6
+    for name in ("load", "torch.nn", "__dict__", "_dynamo"):
+        with pytest.raises(ValueError, match="is no dtype"):
+            _named(name)

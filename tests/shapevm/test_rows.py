@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from shapevm.jit.llvm.target import host_target
 from shapevm.vm.artifact import read
 from torch import Tensor, nn
 from torch.export import Dim
 
 import shapevm
-from shapevm.opening import open_executable
-from shapevm.prove import Padding, Prover
+from shapevm.program.opening import open_executable
+from shapevm.promises.prove import Padding, Prover
 
-#: This machine's, but without AMX tiles: docs/design.md states their exception.
-OPTIONS = shapevm.Options(target="x86-64-v4" if host_target() == "x86-64-v4-amx" else None)
 BATCH, LENGTH = Dim("batch", min=1, max=300), Dim("length", min=1, max=3000)
 
 
@@ -70,7 +67,7 @@ def scaled(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def prover(path: Path, model: nn.Module, args: tuple[Tensor, ...], shapes: tuple, **options) -> Prover:
-    with shapevm.compile(model.eval(), args, dynamic_shapes=shapes, options=OPTIONS) as exe:
+    with shapevm.compile(model.eval(), args, dynamic_shapes=shapes) as exe:
         exe.save(path)
     exe = open_executable(path, "generic")
     exe.specialisation.ensure()
@@ -136,5 +133,5 @@ def test_masked_padding_changes_no_bit(tmp_path) -> None:
 if __name__ == "__main__":
     examples = torch.randn(3, 1000), torch.randn(3, 32, 7, 7)
     shapes = {0: BATCH}, {0: BATCH}
-    with shapevm.compile(Families().eval(), examples, dynamic_shapes=shapes, options=OPTIONS) as program:
+    with shapevm.compile(Families().eval(), examples, dynamic_shapes=shapes) as program:
         program.save(sys.argv[1])

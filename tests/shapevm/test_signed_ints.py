@@ -16,7 +16,7 @@ from shapevm.vm.layout import INT_MIN
 from torch.export import Dim
 
 import shapevm
-from shapevm.inspect import inspect_text
+from shapevm.reports.inspect import inspect_text
 
 MODELS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "add": lambda x, k: x + k,
@@ -156,9 +156,12 @@ def test_the_runner_says_what_an_int_must_be(tmp_path: Path) -> None:
     assert 'input "k" is -3, so s0 is -3; it must be at least -2' in done.stderr
 
 
-def test_a_truncated_float_of_a_signed_int_is_refused() -> None:
-    with pytest.raises(shapevm.Error, match="cannot be compiled|no condition"):
-        shapevm.compile(exported(lambda x, k: x + int(k * 0.5), 4))
+def test_a_truncated_float_of_a_signed_int_is_what_tracing_assumed() -> None:
+    with shapevm.compile(exported(lambda x, k: x + int(k * 0.5), 4)) as exe:
+        torch.testing.assert_close(exe(X, 5), X + 2)
+        for k in (1, -5):
+            with pytest.raises(shapevm.errors.GuardError, match=r"math.trunc\(0.5\*.*== 2; here s0 is -?\d"):
+                exe(X, k)
 
 
 # Values read from tensors, and positions that may count from the end ---------------------------------

@@ -9,10 +9,10 @@ from shapevm.vm.artifact import read, write
 from shapevm.vm.host import get_threads
 
 import shapevm
-from shapevm.buckets import add_keys, cells, keys_of
-from shapevm.kernel_store import open_store
-from shapevm.samples import sample_inputs
-from shapevm.stress import STREAMS, shapes
+from shapevm.promises.samples import sample_inputs
+from shapevm.promises.stress import STREAMS, shapes
+from shapevm.specialise.buckets import add_keys, cells, keys_of
+from shapevm.specialise.kernel_store import open_store
 
 WIDTH, BATCH, LENGTH = 48, 6, 40
 #: Sizes, ranges, what is left up to a size, multiples, rounding up: each alone, then over two sizes.

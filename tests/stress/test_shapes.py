@@ -11,7 +11,7 @@ import pytest
 from shapevm.vm.program import Symbol
 
 import shapevm
-from shapevm.stress import (
+from shapevm.promises.stress import (
     MAX_GROWTH,
     STREAMS,
     Run,
@@ -93,7 +93,7 @@ def test_forks_in_the_middle(two_sizes):
     script = textwrap.dedent("""
         import os, sys, threading
         import shapevm
-        from shapevm.stress import Run
+        from shapevm.promises.stress import Run
         with shapevm.settings.scope(compile_budget=0, hot_calls=1, plans=8):
             run = Run(sys.argv[1], 1 << 16)
         threads = [threading.Thread(target=run.work, args=("uniform", i)) for i in range(2)]

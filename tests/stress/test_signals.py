@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +20,10 @@ from shapevm.vm.machine import Machine
 
 import shapevm
 
+from ..vm.kernels import HOST_TEXT
 from . import signals
 
 FOREVER = 'function "main" (0 params, 0 results)\nagain:\n  jump again\n'
-HOST = """
-input "x": f32[2]
-output "y"
-function "main" (1 params, 1 results)
-  call_packed "host" (r1) (r0)
-  return (r1)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +92,7 @@ def test_a_long_kernel_is_interrupted() -> None:
 
 
 def test_an_interrupted_host_function_is_interrupted() -> None:
-    with Machine.from_bytes(artifact.to_bytes(assemble(HOST)), LoadOptions(strategy="generic")) as m:
+    with Machine.from_bytes(artifact.to_bytes(assemble(HOST_TEXT)), LoadOptions(strategy="generic")) as m:
 
         def wait(x: object) -> list[object]:
             time.sleep(30)
@@ -159,3 +155,39 @@ def test_a_lock_is_free_in_a_child() -> None:
                 pass
             os._exit(0 if lock._depth == 1 else 1)
         assert os.waitpid(pid, 0)[1] == 0
+
+
+def fork_in_c() -> int:
+    """Fork without Python's hooks. While a thread waits for the GIL for longer than the switch interval,
+    CPython has its holder hand it over, in a child to a thread that is not there: so none may then."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        time.sleep(0.05)  # threads that wait already get the GIL
+        return ctypes.PyDLL(None).fork()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("strategy", ["jit", "auto"])
+def test_a_child_forked_in_c_compiles(strategy: str) -> None:
+    """uWSGI and other hosts fork without Python's hooks: the first call repairs what those would have."""
+    rows = torch.export.Dim("rows", min=1, max=4096)
+    example = (torch.randn(3, 16),)
+    exe = shapevm.compile(torch.nn.Linear(16, 32), example, dynamic_shapes=({0: rows},), strategy=strategy)
+    for _ in range(3):
+        exe(torch.ones(9, 16).numpy())
+    pid = fork_in_c()
+    if not pid:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL), signal.alarm(300)
+            exe(torch.ones(9, 16).numpy()), exe(torch.ones(11, 16).numpy())
+            tiers = {entry.tier for _, entry in exe.stats().entries}
+            is_right = exe.specialisation.wait(300) and (strategy == "auto" or tiers == {"exact"})
+            exe.close()
+            code = 0 if is_right else 3
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    exe.close()

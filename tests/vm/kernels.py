@@ -38,6 +38,29 @@ GATHER = Nest(
     ),
 )
 
+#: The gather of one kernel, whose table and indices are inputs.
+GATHER_TEXT = f"""
+symbol "n" 1 ..
+input "table": f32[4]
+input "index": i64[s0]
+output "y"
+kernel k0 "gather" (1 dims, f32[4], i64[n0], out f32[n0]) = {json.dumps(to_json(GATHER))}
+function "main" (3 params, 1 results)
+  line "model.py:8"
+  alloc r3 f32 (r2)
+  kernel k0 (r2) (r0, r1, r3)
+  return (r3)
+"""
+
+#: What the host's function "host" makes of an input.
+HOST_TEXT = """
+input "x": f32[2]
+output "y"
+function "main" (1 params, 1 results)
+  call_packed "host" (r1) (r0)
+  return (r1)
+"""
+
 ADD_ROW = f'"add" (1 dims, f32[n0], f32[n0], out f32[n0]) source "model.py:5" = {json.dumps(to_json(ADD))}'
 
 #: (x + z) * 1 in two launches, and one result that only depends on the sizes.

@@ -34,7 +34,7 @@ input "k": int = s0
 input "eps": float
 output "y": f32[s0, 2*s0-1, 3, "floordiv(n,2)"]
 output "pair": tuple
-meta {"origin": "a test", "names": ["ä"]}
+meta {"name": "a test", "structure": {"state": ["ä"]}}
 constant c0 "w" f32[2, 2] = [1.0, 2.5, nan, -inf]
 constant c1 int = -5
 constant c2 "text" str = "grüße; \\"quoted\\""
@@ -69,6 +69,13 @@ again:
 out:
   return values=(r4)
 """
+
+
+def forever_at_0(*last: str) -> str:
+    """Return a program that never ends for its int k = 0, in r0; else it ends with instructions `last`."""
+    begin = ('input "k": int', 'output "y": int', 'function "main" (1 params, 1 results)')
+    lines = ("int r1 0", "eq r2 r0 r1", "branch r2 out", "again:", "jump again", "out:", *last)
+    return "\n".join((*begin, *(line if line.endswith(":") else f"  {line}" for line in lines), ""))
 
 
 def sample(objects: bool = True) -> Program:

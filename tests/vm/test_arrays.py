@@ -1,4 +1,4 @@
-"""Which arrays share memory."""
+"""Which arrays share memory; what is no array for a program, or too large for a copy."""
 
 import itertools
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from shapevm.vm import arrays
+from shapevm.vm.errors import KindError, OutOfMemory
 
 
 def views(rng, memory):
@@ -44,3 +45,46 @@ def test_arrays_apart_are_not_compared(monkeypatch):
     """10,000 elements of a list would be 50,000,000 comparisons."""
     monkeypatch.setattr(arrays, "_overlap", lambda x, y: pytest.fail("compared"))
     assert not list(arrays.sharing_pairs(list(np.zeros((10_000, 3)))))
+
+
+class Made:
+    """An object of another library, which makes an array of itself, or fails."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __array__(self, dtype=None, copy=None):
+        if isinstance(self.made, Exception):
+            raise self.made
+        return self.made
+
+
+MASKED = np.ma.masked_array(np.ones(3, "f4"), mask=[0, 1, 0])
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, Made], ids=["itself", "__array__"])
+def test_masks_are_not_dropped(wrap):
+    def read(value):
+        return arrays.NUMPY.array(arrays.as_array(wrap(value), "f32", "x"), "x")[0]
+
+    for value in (MASKED, np.ma.masked):
+        with pytest.raises(KindError, match=r"x is a masked array, .*: pass x.filled\(value\)"):
+            read(value)
+    for value in (MASKED.filled(2), np.ma.masked_array(np.ones(3, "f4"))):
+        assert type(read(value)) is np.ndarray and read(value).sum() in (3, 4)
+
+
+@pytest.mark.parametrize("made", [RuntimeError("no"), 3, MemoryError("much")])
+def test_objects_that_make_no_array_of_themselves(made):
+    with pytest.raises(KindError, match="x is a Made that makes no array of itself"):
+        arrays.as_array(Made(made), "f32", "x")
+
+
+@pytest.mark.parametrize("library", [arrays.NUMPY, arrays.torch_library()], ids=["numpy", "torch"])
+def test_no_memory_is_one_error_of_every_library(library):
+    with pytest.raises(OutOfMemory, match="there is none for a result of 4503599627370496 bytes"):
+        library.empty((1 << 50,), "f32")
+    is_torch = library is not arrays.NUMPY
+    wide = torch.zeros(1).expand(1 << 50) if is_torch else np.broadcast_to(np.zeros(1, "f4"), (1 << 50,))
+    with pytest.raises(OutOfMemory, match="there is none for a copy of x of 4503599627370496 bytes"):
+        library.array(wide, "x")

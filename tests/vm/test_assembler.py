@@ -14,6 +14,7 @@ from shapevm.vm import artifact, assembler, builder, instruction, isa
 from shapevm.vm.assembler import AssemblyError, assemble
 from shapevm.vm.disassembler import disassemble, large_arrays
 from shapevm.vm.errors import ArtifactError, VerifyError
+from shapevm.vm.layout import BY_NAME
 from shapevm.vm.program import Constant, Program
 from shapevm.vm.verify import static_flow, verify
 
@@ -124,9 +125,10 @@ HEAD = 'function "f" (0 params, 0 results)\n'
         ('object k0 base64 ""', "line 1, column 8: kernel k0 is not declared before; 0 are"),
         ("§", "line 1, column 1: '§' is not understood; write a name, a number"),
         ("meta [1]", "line 1, column 6: a JSON object, such as {} must stand where '[' does"),
-        ('meta {"a": }', "line 1, column 12: JSON: Expecting value"),
-        ('meta {"a": "\\ud800"}', "JSON that the format cannot hold"),
-        ('meta {"a": ' + "[" * 100000, "JSON that the format cannot hold"),
+        ('meta {"a": }', "line 1, column 6: JSON: it is not JSON: Expecting value: line 1 column 7"),
+        ('meta {"a": 1}', "line 1, column 6: JSON: the whole has the key 'a'; it knows name, structure"),
+        ('meta {"name": "\\ud800"}', "; it must be a string of at most 65536 printable"),
+        ('meta {"a": ' + "[" * 100000, "JSON: it nests deeper than 200"),
         ("", 'line 1, column 1: there is no function; declare one, such as function "main"'),
     ],
     ids=str,
@@ -158,7 +160,11 @@ def again(content: bytes) -> bytes:
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden_artifacts_come_back(path: Path) -> None:
     content = path.read_bytes()
-    assert again(content) == content
+    if BY_NAME["header"].unpack(content, 0)["isa_hash"] == isa.isa_hash():
+        assert again(content) == content
+    else:  # see tests/packaging/test_golden.py
+        with pytest.raises(ArtifactError, match="instruction set"):
+            again(content)
 
 
 def test_a_program_of_everything_comes_back() -> None:

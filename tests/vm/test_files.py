@@ -22,6 +22,7 @@ from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
 from shapevm.vm.errors import ArgumentError, ArtifactError, FileError
 from shapevm.vm.files import write_parts
+from shapevm.vm.held_file import HeldFile
 from shapevm.vm.layout import CHUNK, PAGE
 from shapevm.vm.load_options import LoadOptions, Reading
 from shapevm.vm.machine import Machine
@@ -174,7 +175,7 @@ def test_a_copy_does_not_change_with_its_file(big: Program, path: Path) -> None:
         machine.check_weights()
 
 
-@pytest.mark.parametrize("change", ["weight", "tables", "truncate", "append", "same bytes"])
+@pytest.mark.parametrize("change", ["weight", "tables", "truncate", "append"])
 def test_a_mapped_file_that_changes_is_noticed(big: Program, path: Path, change: str) -> None:
     with Machine.open(path, MAPPED) as machine:
         assert_right(machine, big)
@@ -184,16 +185,62 @@ def test_a_mapped_file_that_changes_is_noticed(big: Program, path: Path, change:
             flip(path, 200)
         elif change == "truncate":
             os.truncate(path, PAGE)
-        elif change == "append":
+        else:
             with open(path, "ab") as file:
                 file.write(b"x")
-        else:
-            path.write_bytes(path.read_bytes())
         for _ in range(2):
             with pytest.raises(FileError, match=CHANGED):
                 assert_right(machine, big)
         with pytest.raises(FileError, match=CHANGED):
             machine.check_weights()
+
+
+def touch(path: Path) -> None:
+    """Give a file a time that it did not have."""
+    os.utime(path, ns=(0, os.stat(path).st_mtime_ns - 1_000_000_007))
+
+
+@pytest.mark.parametrize("touching", [touch, lambda path: path.write_bytes(path.read_bytes())])
+def test_a_touched_file_with_the_same_bytes_goes_on(big: Program, path: Path, touching: Any) -> None:
+    with Machine.open(path, MAPPED) as machine, Machine.open(path, MAPPED) as other:
+        held = HeldFile.open(path)
+        for _ in range(2):
+            assert_right(machine, big)
+            touching(path)
+            assert_right(machine, big)
+            machine.check_weights()
+            assert b"".join(held.pieces()) == path.read_bytes()
+        assert_right(other, big)
+        flip(path, place_of(path, big.constants[1].value))
+        touch(path)
+        for m in (machine, other, machine):
+            with pytest.raises(FileError, match=CHANGED):
+                assert_right(m, big)
+        with pytest.raises(FileError, match="was changed"):
+            held.check()
+
+
+def test_touches_while_threads_call(big: Program, path: Path) -> None:
+    with Machine.open(path, MAPPED) as machine:
+        ended, problems = threading.Event(), list[BaseException]()
+
+        def work() -> None:
+            try:
+                while not ended.is_set():
+                    assert_right(machine, big)
+            except BaseException as problem:
+                problems.append(problem)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            touch(path)
+            time.sleep(0.005)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
 
 
 def test_replacing_a_mapped_file_by_renaming_changes_nothing(big: Program, path: Path) -> None:
@@ -229,25 +276,68 @@ def test_calls_while_the_file_is_cut_short(big: Program, path: Path) -> None:
     assert n_refused == 5
 
 
-def test_a_bus_error_of_others_still_ends_the_process(path: Path, tmp_path: Path) -> None:
+#: AddressSanitizer looks on.
+OWN_SIGNAL = {**os.environ, "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:handle_sigbus=0"}
+#: What a host may do about the signal after a program was loaded.
+HOSTS = {
+    "faulthandler": "import faulthandler; faulthandler.enable()",
+    "handler": "import signal; signal.signal(signal.SIGBUS, lambda *_: None)",
+    "default": "import signal; signal.signal(signal.SIGBUS, signal.SIG_DFL)",
+    "blocked": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS, signal.SIGINT})",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_hosts_that_handle_the_signal_themselves_get_an_error_too(
+    big: Program, path: Path, host: str
+) -> None:
     code = f"""
-    import mmap, os
+    import os, signal, numpy as np
     from shapevm.vm.load_options import LoadOptions, Reading
     from shapevm.vm.machine import Machine
+    from shapevm.vm.errors import FileError
+    options = LoadOptions(reading=Reading(copy=False, verify="none"))
+    machine, other = Machine.open({str(path)!r}, options), Machine.open({str(path)!r}, options)
+    {HOSTS[host]}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    os.truncate({str(path)!r}, 4096)
+    try:
+        machine.call([np.zeros({len(big.constants[0].value)}, "f4")])
+    except FileError:
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == blocked
+        try:
+            other.check_weights()
+        except FileError:
+            os._exit(7)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=100, env=OWN_SIGNAL)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("when", ["", "before", "after", "twice"])
+def test_a_bus_error_of_others_still_ends_the_process(
+    big: Program, path: Path, tmp_path: Path, when: str
+) -> None:
+    enable = "import faulthandler; faulthandler.enable()"
+    code = f"""
+    import mmap, os, numpy as np
+    from shapevm.vm.load_options import LoadOptions, Reading
+    from shapevm.vm.machine import Machine
+    {enable if when in ("before", "twice") else ""}
     machine = Machine.open({str(path)!r}, LoadOptions(reading=Reading(copy=False)))
+    {enable if when in ("after", "twice") else ""}
+    machine.call([np.zeros({len(big.constants[0].value)}, "f4")])
     file = open({str(tmp_path / "own")!r}, "w+b")
     file.truncate(8192)
     own = mmap.mmap(file.fileno(), 8192)
     file.truncate(0)
     own[5000]
     """
-    options = f"{os.environ.get('ASAN_OPTIONS', '')}:handle_sigbus=0"  # where it looks on, the signal is ours
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        timeout=100,
-        env={**os.environ, "ASAN_OPTIONS": options},
+        [sys.executable, "-c", textwrap.dedent(code)], timeout=100, env=OWN_SIGNAL, capture_output=True
     )
     assert done.returncode < 0
+    assert (b"Bus error" in done.stderr) == bool(when)
 
 
 def test_a_program_that_was_read_outlives_its_file(big: Program, path: Path) -> None:
@@ -267,7 +357,7 @@ def test_only_the_file_of_a_digest_is_loaded(big: Program, path: Path, copy: boo
     with Machine.open(path, options) as machine:
         assert_right(machine, big)
     Machine.from_bytes(path.read_bytes(), options).close()
-    artifact.write(replace(big, meta={"other": 1}), path)
+    artifact.write(replace(big, meta={"name": "other"}), path)
     with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):
         Machine.open(path, options)
     with pytest.raises(ArtifactError, match="SHA-256 is not the digest that was asked for"):

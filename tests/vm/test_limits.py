@@ -23,6 +23,7 @@ from shapevm.vm.machine import Machine
 import shapevm
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
+from .programs import forever_at_0
 
 ROOT = Path(__file__).parents[2]
 
@@ -211,18 +212,7 @@ def test_a_timeout_ends_a_call() -> None:
 
 
 def test_other_calls_go_on_while_one_times_out() -> None:
-    text = """
-input "k": int
-function "main" (1 params, 0 results)
-  int r1 0
-  eq r2 r0 r1
-  branch r2 out
-again:
-  jump again
-out:
-  return ()
-"""
-    with load(text, timeout_ms=300) as m:
+    with load(forever_at_0("return (r0)"), timeout_ms=300) as m:
         errors: list[BaseException] = []
 
         def slow() -> None:

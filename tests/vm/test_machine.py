@@ -47,7 +47,7 @@ from shapevm.vm.reference import Reference
 from shapevm.vm.verify import verify
 from shapevm.vm.work import work_of
 
-from .kernels import ADD, ADD_TEXT, GATHER, add_program, code, runner, with_code
+from .kernels import ADD, ADD_TEXT, GATHER, GATHER_TEXT, add_program, code, runner, with_code
 from .programs import sample
 
 GENERIC = LoadOptions(strategy="generic")
@@ -354,19 +354,7 @@ function "main" (1 params, 0 results)
 
 
 def test_index_out_of_range_in_a_kernel() -> None:
-    text = f"""
-symbol "n" 1 ..
-input "table": f32[4]
-input "index": i64[s0]
-output "y"
-kernel k0 "gather" (1 dims, f32[4], i64[n0], out f32[n0]) = {json.dumps(to_json(GATHER))}
-function "main" (3 params, 1 results)
-  line "model.py:8"
-  alloc r3 f32 (r2)
-  kernel k0 (r2) (r0, r1, r3)
-  return (r3)
-"""
-    with load(with_code(assemble(text))) as m:
+    with load(with_code(assemble(GATHER_TEXT))) as m:
         table = np.arange(4, dtype="f4")
         for index in ([1, 3, 0], [2, 2, 2]):
             np.testing.assert_array_equal(m.call([table, np.array(index)])[0], table[index])
@@ -500,11 +488,11 @@ function "pair" (2 params, 1 results)
 
 def test_open(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
-    artifact.write(replace(add_program(), meta={"a": ["ä"]}), path)
+    artifact.write(replace(add_program(), meta={"name": "ä"}), path)
     with Machine.open(path, GENERIC) as m:
         x, z = pair(5)
         np.testing.assert_array_equal(m.call([x, z])[0], x + z + z)
-        assert m.meta == {"a": ["ä"]}
+        assert m.meta == {"name": "ä"}
     m.close()
     with pytest.raises(ArgumentError, match="closed"):
         m.call([x, z])
@@ -838,7 +826,7 @@ def call_without_signals(m: Machine, n: int) -> int:
     """Call main as a C host does that gives nothing to look at while the call waits; return the code."""
     inputs, error = m._fill(pair(n), m.inputs, keep := []), ffi.new("svm_error *")
     outputs, options = ffi.new("svm_value[1]"), ffi.new("svm_call_options *", (-1,))
-    found = lib.svm_call_with(m._program, options, 0, inputs, 2, ffi.NULL, outputs, 1, error)
+    found = lib.svm_call_with(m._handle.pointer, options, 0, inputs, 2, ffi.NULL, outputs, 1, error)
     lib.svm_value_release(outputs)
     keep.clear()
     return int(found)

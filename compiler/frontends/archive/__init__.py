@@ -1,7 +1,7 @@
 """Files of `torch.jit.save`, read without torch and without running anything of theirs.
 
 `container` reads the zip, `records` the values of its pickles, `tensors` the arrays, `nesting` and `code` the
-source text. All four treat the file as hostile: what is not as PyTorch writes it raises ArchiveError.
+source text. All four treat the file as hostile: anything that PyTorch would not write raises ArchiveError.
 """
 
 from ...ir.errors import ArchiveError

@@ -1,5 +1,5 @@
-"""The source text of an archive: Python's syntax, of which serialised TorchScript uses a part. It is parsed,
-never compiled or run."""
+"""The source text of an archive: serialised TorchScript uses a subset of Python's syntax. It is parsed, never
+compiled or run."""
 
 from __future__ import annotations
 

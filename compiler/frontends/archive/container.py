@@ -28,7 +28,7 @@ class _Guarded:
         self.seek, self.tell, self.close = file.seek, file.tell, file.close
 
     def seekable(self) -> bool:
-        """Return True: zipfile asks."""
+        """Return True, for zipfile."""
         return True
 
     def read(self, n: int = -1) -> bytes:
@@ -137,7 +137,7 @@ class Container:
 
 
 def _checked(do: Any, *args: Any) -> Any:
-    """Call a function of zipfile; what it raises for bytes that are no zip becomes ArchiveError."""
+    """Call a function of zipfile; its errors for bytes that are not a zip become ArchiveError."""
     try:
         return do(*args)
     except (

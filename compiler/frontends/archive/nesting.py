@@ -1,4 +1,4 @@
-"""How deep source text nests, found without parsing it.
+"""The nesting depth of source text, found without parsing it.
 
 Python's parser must not see text that is too deep.
 """
@@ -27,9 +27,9 @@ _NESTS = frozenset(["not", "and", "or", "if", "else", "in", "is", "for"])
 
 
 def check_nesting(text: str, path: str) -> None:
-    """Raise ArchiveError for text with a token that serialised TorchScript has not, or nested too deep.
+    """Raise ArchiveError for text with a token that serialised TorchScript does not have, or nested too deep.
 
-    What can nest within a line is counted: open brackets, and the operators before them since a comma.
+    The nesting within a line is counted: open brackets, and the operators before them since a comma.
     """
     counts, total, at, line = [0], 0, 0, 1
     while at < len(text):

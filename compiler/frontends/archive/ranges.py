@@ -1,5 +1,5 @@
-"""Where the code of an archive comes from: the model's own files and lines, as torch's records of source
-ranges (.debug_pkl) have them."""
+"""The source of the code of an archive: the model's files and lines, from torch's records of source ranges
+(.debug_pkl)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _check(records: Any, name: str) -> None:
 
 
 def _length(source: Sequence[Any], table: Sequence[str] | None) -> int | None:
-    """Return the number of bytes of a source's text, None where it is none."""
+    """Return the number of bytes of a source's text, None if it is not text."""
     match source:
         case (list(parts), int(file), int()) if table is not None:
             if all(type(i) is int and 0 <= i < len(table) for i in (*parts, file)):

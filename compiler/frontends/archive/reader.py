@@ -18,7 +18,7 @@ from .tensors import StoredTensor, Tensors
 @dataclass(frozen=True)
 class Archive:
     """A program of torch.jit.save as inert data. `root`: its module; `constants`: the tensors and other
-    values that the code calls CONSTANTS.c0, c1 ...; `ranges`: where its code comes from, by member."""
+    values that the code calls CONSTANTS.c0, c1 ...; `ranges`: the source of its code, by member."""
 
     version: int
     root: Record
@@ -32,8 +32,8 @@ class Archive:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Archive:
-    """Return the archive in a file. Nothing of it is run: torch is not used, and neither is pickle. Raises
-    ArchiveError for anything that is not as PyTorch writes it, OSError where the file cannot be opened."""
+    """Return the archive in a file. Nothing in it is run: neither torch nor pickle is used. Raises
+    ArchiveError for anything that PyTorch would not write, OSError if the file cannot be opened."""
     with Container(path) as container:
         member = next((name for name in (".data/version", "version") if name in container.members), None)
         version = container.text(member).strip() if member is not None else ""

@@ -16,7 +16,7 @@ from ...ir.errors import ArchiveError
 
 MAX_OPCODES = 4_000_000
 MAX_DEPTH = 200
-MAX_VALUES = 4_000_000  # with what is shared counted as often as it is reached
+MAX_VALUES = 4_000_000  # with shared values counted as often as they are reached
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Device:
 
 
 class TypedList(list[Any]):
-    """A list, and its type as the archive writes it, such as "List[int]"; "" where an outer type says it."""
+    """A list, and its type as the archive writes it, such as "List[int]"; "" if an outer type gives it."""
 
     type = ""
 
@@ -54,7 +54,7 @@ class TypedDict(dict[Any, Any]):
 
 
 class _Mark:
-    """Where a run of values begins on the stack."""
+    """The start of a run of values on the stack."""
 
 
 _MARK = _Mark()
@@ -63,7 +63,7 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_TUPLE": tuple, "EMPTY_LIST": TypedList, "EMPTY_DICT": TypedDict,
 }  # fmt: skip
 _WITH_VALUE = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"}
-#: Functions that make a list of one type: the type, and that of its items; tensors are checked where they are
+#: Functions that make a list of one type: the type, and that of its items; tensors are checked when they are
 #: made.
 _LISTS: dict[str, tuple[str, type]] = {
     "build_intlist": ("List[int]", int), "build_doublelist": ("List[float]", float),
@@ -217,8 +217,8 @@ _OPCODES = {
 
 
 def _set_type(name: str, args: tuple[Any, ...]) -> bool:
-    """Give a list or dict the type that a function of torch.jit._pickle states; return False where it is
-    another function, or the value does not fit it."""
+    """Give a list or dict the type that a function of torch.jit._pickle states; return False if it is another
+    function, or the value does not fit it."""
     match name, args:
         case "restore_type_tag", (TypedList() | TypedDict() as x, str(kind)):
             x.type = kind
@@ -246,7 +246,7 @@ def _children(x: Any) -> Sequence[Any]:
 
 
 def _check_tree(root: Any, name: str) -> None:
-    """Raise ArchiveError for a value that holds itself, is nested too deep or too large."""
+    """Raise ArchiveError for a value that is cyclic, nested too deep or too large."""
     known: dict[int, tuple[int, int]] = {}  # depth and number of values, by identity
     open_: set[int] = set()
     todo = [(root, False)]

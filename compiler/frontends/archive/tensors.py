@@ -27,7 +27,7 @@ MAX_REPEATED = 1 << 27  # elements of all tensors together beyond those of their
 
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """What tensors share: PyTorch's name of its kind, our dtype, its member's name and its elements."""
+    """A storage of tensors: PyTorch's name of its kind, our dtype, its member's name and its elements."""
 
     kind: str
     dtype: str
@@ -37,7 +37,7 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class StoredTensor:
-    """A tensor: its elements as an array, with its strides (bf16 are the bits as uint16), and where it lies:
+    """A tensor: its elements as an array, with its strides (bf16 are the bits as uint16), and its location:
     `offset` and `strides` count elements of its storage."""
 
     array: np.ndarray[Any, Any]
@@ -70,8 +70,8 @@ class Tensors:
         return None
 
     def _counted(self, made: StoredTensor) -> StoredTensor:
-        """Return a tensor. Raises ArchiveError where tensors read elements of their storages over and over:
-        whoever copies them would fill the memory."""
+        """Return a tensor. Raises ArchiveError if tensors repeat elements of their storages so often that
+        copies would fill the memory."""
         self._n_repeated += max(0, made.array.size - made.storage.elements.size)
         if self._n_repeated > MAX_REPEATED:
             raise ArchiveError(

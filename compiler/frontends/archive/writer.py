@@ -1,5 +1,5 @@
-"""Checked archives written anew, for torch's compiler of TorchScript: no byte of the file's zip and pickles
-is in them, only values that the reader has checked, and the code's text."""
+"""Checked archives rewritten for torch's TorchScript compiler: they contain no byte of the file's zip and
+pickles, only values that the reader has checked, and the code's text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .tensors import Storage, StoredTensor
 
 FOLDER = "archive"
 _PLAIN = {None: b"N", True: b"\x88", False: b"\x89"}
-#: What a default value or an attribute of a class may consist of: torch computes it when it reads the code.
+#: The permitted parts of a default value or an attribute of a class: torch computes it when it reads the
+#: code.
 _LITERALS = (
     ast.Constant, ast.UnaryOp, ast.unaryop, ast.Tuple, ast.List, ast.Dict, ast.Name, ast.Attribute,
     ast.Subscript, ast.expr_context,
@@ -28,8 +29,8 @@ _LITERALS = (
 def write_archive(archive: Archive, path: str | os.PathLike[str]) -> None:
     """Write a file that torch.jit.load reads as it would read the one that `archive` was read from.
 
-    Raises ArchiveError for an archive of which torch would run code while it reads: objects with a
-    __setstate__, default values that are computed.
+    Raises ArchiveError for an archive whose code torch would run while reading: objects with a __setstate__,
+    computed default values.
     """
     check_runs_nothing(archive)
     with zipfile.ZipFile(path, "w") as file:
@@ -47,7 +48,7 @@ def write_archive(archive: Archive, path: str | os.PathLike[str]) -> None:
 
 
 def check_runs_nothing(archive: Archive) -> None:
-    """Raise ArchiveError where reading the code would run some of it."""
+    """Raise ArchiveError if reading the code would run some of it."""
     for name, found in archive.code.classes.items():
         for value in (*found.values, *(d for method in found.methods.values() for d in _defaults(method))):
             _check_literal(value, name)
@@ -83,7 +84,7 @@ class _Pickle:
         self.storages: list[Storage] = []
         self._out = bytearray(b"\x80\x02")
         self._memo: dict[int, int] = {}  # by identity
-        self._kept: list[Any] = []  # as long as their identities are of use
+        self._kept: list[Any] = []  # keeps their identities valid
 
     def of(self, value: Any) -> bytes:
         """Return the pickle of a value."""

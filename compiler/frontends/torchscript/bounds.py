@@ -1,5 +1,4 @@
-"""Bounds of what a program may make the importer do: a file from a stranger must not make it run for ever, or
-fill the memory."""
+"""Limits of a program's import: an untrusted file must not make it run forever, or fill the memory."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from ...ir.errors import ArchiveError, UnsupportedOp
 MAX_STEPS = 2_000_000  # nodes that are imported, each as often as a loop or a restart imports it
 MAX_INLINED = 1_000_000  # nodes of a file's program, each as often as it is called
 MAX_CALL_DEPTH = 200  # of calls within calls
-MAX_CONSTANT = 1 << 20  # characters of a string, or elements of a list, that is computed while importing
+MAX_CONSTANT = 1 << 20  # characters of a string, or elements of a list, that is computed during import
 
 
 class Steps:

@@ -1,17 +1,17 @@
 """Walks the graph of a TorchScript program, node by node, as an interpreter does.
 
-What calls need not decide is decided here: loops over modules are gone, and so are branches on ranks,
-dtypes and attributes. Every axis of every input is a size of its own, until an operator needs two of them
-to be equal, or one to be a number: then that becomes part of the contract, and the walk begins anew.
+Everything that does not depend on calls is decided here: loops over modules are unrolled, and branches on
+ranks, dtypes and attributes are resolved. Every axis of every input is a separate size, until an operator
+needs two of them to be equal, or one to be a number: then that becomes part of the contract, and the walk
+restarts.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,50 +20,26 @@ import torch
 
 from ...ir.dims import DimExpr, simplify, symbol, symbols_of
 from ...ir.errors import DtypeError, Error, ShapeError, UnsupportedOp
-from ...ir.graph import Graph, Node
-from ...ir.types import ScalarType
-from ..fx_nodes import array_of
-from ..importer import Importer
+from ...ir.graph import Graph
+from ..importer import find_converter
 from ..kinds import Script
 from . import operators, primitives
-from .bounds import Steps
-from .flow import branches, loops, optionals, regions, variants
+from .flow import branches, loops, optionals, variants
 from .inputs import Inputs, outputs_of
-from .source import attribute_of, source_of
+from .source import attribute_of
 from .state import State
-from .values import nested
-from .values.tensors import Tensors
-from .values.values import Dict, List, Maybe, Member, Object, Tensor, Variant, is_run_time, kind_of
+from .values.values import Dict, List, Maybe, Member, Object, Tensor, Variant
+from .walk import Again, Assumptions, Bound, Walk
 
 _LOG = logging.getLogger("shapevm")
 MAX_ASSUMPTIONS = 1000
+MAX_ALONE = 8  # sizes of inputs that are individually fixed to the example's
+REFUSALS = (UnsupportedOp, ShapeError, DtypeError)
 
 
-@dataclass
-class Assumptions:
-    """What was found out in earlier walks: `sizes` of inputs that are always some number or another size;
-    `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants;
-    `fixed`: those of which None and what is there are the example's; `unbinds`: axes of a length that a call
-    tells are unbound, `unbinds_as_example`: into as many parts as in the example; `steps`: of all walks."""
-
-    sizes: dict[str, DimExpr] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
-    frozen: frozenset[str] = frozenset()
-    fixed: frozenset[str] = frozenset()
-    unbinds: bool = False
-    unbinds_as_example: bool = False
-    steps: Steps = field(default_factory=Steps)
-
-    def size(self, name: DimExpr) -> DimExpr:
-        """Return a size with what is known of it in place of its name."""
-        while symbols_of(name) & set(self.sizes):
-            known = {symbol(n): size for n, size in self.sizes.items()}
-            name = simplify(sympy.sympify(name).subs(known))
-        return name
-
-
+_PLAIN = bool | int | float | complex | str | torch.dtype | torch.device
 _CONTROL = {"prim::If": branches.import_if, "prim::Loop": loops.import_loop}
-#: Nodes that hand values of two forms on as they are.
+#: Nodes that pass values of two forms on unchanged.
 _TAKES_FORMS = ("prim::If", "prim::Loop", "prim::SetAttr", "prim::TupleConstruct", "prim::ListConstruct")
 
 
@@ -71,41 +47,87 @@ def _is_operator_of_optional(kind: str, given: Sequence[Any]) -> bool:
     return kind.startswith("aten::") and any(isinstance(x, Maybe) for x in given)
 
 
-class _Again(Exception):
-    """Something was found out that the walk should have known."""
+def import_script(
+    script: Script, dynamic_shapes: Any = None, least: int | None = None, fallback: str = "error"
+) -> Graph:
+    """Return the graph of a program. `dynamic_shapes`: in torch.export's form; None: every axis of every
+    input has any size. `least`: the lower bound of unspecified ranges. `fallback`: "torch" to call PyTorch
+    for operators without a kernel, if the program cannot be compiled otherwise.
 
-
-def import_script(script: Script, dynamic_shapes: Any = None, least: int | None = None) -> Graph:
-    """Return the graph of a program. `dynamic_shapes`: as torch.export takes it; None: every axis of
-    every input is of any size. `least`: of sizes that nobody gave a range.
-
-    Numbers and strings among the arguments are given by calls where the program can be compiled so; else
-    one of them, or all, are constants. Raises UnsupportedOp naming what cannot be compiled, ShapeError or
+    Numbers and strings among the arguments are run-time values if the program can be compiled that way; else
+    one of them, or all, are constants. Raises UnsupportedOp naming the unsupported operation, ShapeError or
     DtypeError, with the model's line.
     """
+    run = partial(_import, script, dynamic_shapes, least)
+    ways = [run, partial(run, may_call_torch=True)] if fallback == "torch" else [run]
+    reasons: list[Error] = []
+    for way in ways:
+        try:
+            return _import_as_given(script, way)
+        except REFUSALS as refused:
+            reasons.append(refused)
+    for way in ways:
+        graph = _import_narrowed(way, reasons[0])
+        if graph is not None:
+            return graph
+    raise reasons[0] from None
+
+
+def _import_narrowed(run: Callable[..., Graph], reason: Error) -> Graph | None:
+    """Return the graph of a program for fewer sizes than all, with a log line; None if it is also refused for
+    the example's sizes."""
+    first, found = Assumptions(), None
+    with suppress(*REFUSALS):
+        run(first)
+    if not first.examples or not first.is_operator_refused:
+        return None
+    sizes: dict[str, DimExpr] = dict(first.examples)
+    with suppress(*REFUSALS):
+        found = run(Assumptions(sizes=dict(sizes)))
+    for fewer in _narrowed(first.examples) if found is not None else ():
+        with suppress(*REFUSALS):
+            found, sizes = run(Assumptions(sizes=dict(fewer))), fewer
+            break
+    if found is not None:
+        shown = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        _LOG.warning("sizes are as in the example: %s; %s", shown, reason)
+    return found
+
+
+def _narrowed(examples: Mapping[str, int]) -> Iterator[dict[str, DimExpr]]:
+    """Yield sets of sizes to fix to the example's: single ones, then equal ones as one."""
+    if len(examples) <= MAX_ALONE:
+        yield from ({name: size} for name, size in examples.items())
+    firsts: dict[int, str] = {}
+    ties = {name: firsts.setdefault(size, name) for name, size in examples.items()}
+    tied: dict[str, DimExpr] = {name: symbol(first) for name, first in ties.items() if name != first}
+    if tied:
+        yield tied
+
+
+def _import_as_given(script: Script, run: Callable[..., Graph]) -> Graph:
+    """Return the graph of a program with as few constant arguments as possible."""
     everything = frozenset(script.arguments)
     first = Assumptions()
     try:
-        return _import(script, dynamic_shapes, least, first)
-    except (UnsupportedOp, ShapeError, DtypeError) as refused:
+        return run(first)
+    except REFUSALS as refused:
         reason = refused
     if first.unbinds:
-        with suppress(UnsupportedOp, ShapeError, DtypeError):
-            return _import(script, dynamic_shapes, least, Assumptions(unbinds_as_example=True))
+        with suppress(*REFUSALS):
+            return run(Assumptions(unbinds_as_example=True))
     for names in _fixed(script):
         try:
-            known = Assumptions(fixed=names, unbinds_as_example=first.unbinds)
-            graph = _import(script, dynamic_shapes, least, known)
-        except (UnsupportedOp, ShapeError, DtypeError) as refused:
+            graph = run(Assumptions(fixed=names, unbinds_as_example=first.unbinds))
+        except REFUSALS as refused:
             reason = refused
         else:
             _LOG.info("None and lengths are the example's: %s; %s", ", ".join(sorted(names)), reason)
             return graph
     for names in _frozen(script):
         try:
-            known = Assumptions(frozen=names, fixed=everything, unbinds_as_example=first.unbinds)
-            graph = _import(script, dynamic_shapes, least, known)
-        except (UnsupportedOp, ShapeError, DtypeError):
+            graph = run(Assumptions(frozen=names, fixed=everything, unbinds_as_example=first.unbinds))
+        except REFUSALS:
             continue
         _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
         return graph
@@ -113,14 +135,14 @@ def import_script(script: Script, dynamic_shapes: Any = None, least: int | None 
 
 
 def _fixed(script: Script) -> Iterator[frozenset[str]]:
-    """Yield sets of arguments to try with the None or the length of the example: fewer ones first."""
+    """Yield sets of arguments to fix to the example's None or length, small sets first."""
     lists = frozenset(path.partition(".")[0] for path in script.varying())
     options = {name for name, type in script.types().items() if optionals.inner_type(type) is not None}
     yield from (found for found in (lists, lists | options) if found)
 
 
 def _frozen(script: Script) -> Iterator[frozenset[str]]:
-    """Yield sets of arguments to try as constants: fewer ones first."""
+    """Yield sets of arguments to try as constants, small sets first."""
     plain = {name: x for name, x in script.arguments.items() if isinstance(x, bool | int | float | str)}
     yield from (
         frozenset([name]) for name in sorted(plain, key=lambda name: not isinstance(plain[name], str))
@@ -132,32 +154,31 @@ def _frozen(script: Script) -> Iterator[frozenset[str]]:
         yield frozenset(script.arguments)
 
 
-def _import(script: Script, dynamic_shapes: Any, least: int | None, assumptions: Assumptions) -> Graph:
+def _import(
+    script: Script,
+    dynamic_shapes: Any,
+    least: int | None,
+    assumptions: Assumptions,
+    may_call_torch: bool = False,
+) -> Graph:
+    assumptions.may_call_torch = may_call_torch
     for _ in range(MAX_ASSUMPTIONS):
         try:
             return ScriptImporter(script, dynamic_shapes, least, assumptions).run()
-        except _Again:
+        except Again:
             continue
     raise UnsupportedOp(f"more than {MAX_ASSUMPTIONS} sizes of the inputs depend on each other")
 
 
-class ScriptImporter(Importer):
+class ScriptImporter(Walk):
     """Imports one program once."""
 
     def __init__(
         self, script: Script, dynamic_shapes: Any, least: int | None, assumptions: Assumptions
     ) -> None:
-        super().__init__("main")
-        self.script, self.assumptions = script, assumptions
-        self.regions = regions.Regions(self)
-        self.tensors = Tensors(self.builder, partial(operators.run, self), self.regions.is_open, self._note)
+        super().__init__(script, assumptions)
         self.inputs = Inputs(self, dynamic_shapes, least)
         self.state = State(self)
-        self.constant_nodes: set[Node] = set()
-        self._constants: dict[Any, Tensor] = {}
-        self._values: dict[Any, Any] = {}
-        self._line = ""  # of the model, while code that is not its own is imported
-        self._forms: dict[Any, bool] = {}  # of values of two forms, by what tells
         self.builder.assume = self._assume
 
     def run(self) -> Graph:
@@ -166,71 +187,20 @@ class ScriptImporter(Importer):
         module, *names = list(graph.inputs()) if self.script.module is not None else [None, *graph.inputs()]
         self.root = Object(self.script.module, "")
         if module is not None:
-            self._values[module.unique()] = self.root
+            self.set(module, self.root)
         for value, found in zip(names, self.inputs.add(), strict=True):
-            self._values[value.unique()] = found
+            self.set(value, found)
+        free = {name: n for name, n in self.inputs.examples.items() if not self.inputs.is_fixed(name)}
+        self.assumptions.examples = free
         results = self.run_block(graph)
         self.state.find_changes()
-        outputs_of(self, results[0] if len(results) == 1 else tuple(results))
+        outputs_of(self, self.inputs, self.state, results[0] if len(results) == 1 else tuple(results))
         return self.graph
 
     # Nodes
 
-    def get(self, value: Any) -> Any:
-        """Return what a value of TorchScript's graph is."""
-        found = self.resolved(self._values[value.unique()])
-        nested.check_read(found)
-        return found
-
-    def resolved(self, found: Any) -> Any:
-        """Return the form of a value where it is known which of two it has."""
-        if isinstance(found, Variant) and found.is_other in self._forms:
-            return found.other if self._forms[found.is_other] else found.one
-        return found
-
-    def in_form(self, found: Any, flag: Any, is_other: bool) -> Any:
-        """Return the form that a value has where `flag` is `is_other`."""
-        if isinstance(found, Variant) and found.is_other is flag:
-            return found.other if is_other else found.one
-        return found
-
-    def knowing(self, flag: Any, is_other: bool, run: Callable[[], list[Any]]) -> list[Any]:
-        """Import while it is known which form values have."""
-        outer = self._forms
-        self._forms = {**outer, flag: is_other}
-        try:
-            return [self.resolved(found) for found in run()]
-        finally:
-            self._forms = outer
-
-    @contextmanager
-    def taken_for(self, value: Any, found: Any) -> Iterator[None]:
-        """Import while a value of TorchScript's graph is something else."""
-        outer, self._values = self._values, {**self._values, value.unique(): found}
-        try:
-            yield
-        finally:
-            self._values = outer
-
-    def run_block(self, block: Any, params: Sequence[Any] = ()) -> list[Any]:
-        """Import the nodes of a block; return its results."""
-        if params:
-            for value, found in zip(block.inputs(), params, strict=True):
-                self._values[value.unique()] = found
-        for node in block.nodes():
-            self.run_node(node)
-        return [self.get(value) for value in block.outputs()]
-
-    def run_apart(self, graph: Any, args: Sequence[Any]) -> list[Any]:
-        """Import another graph, whose values have names of their own; return its results."""
-        outer, self._values = self._values, {}
-        try:
-            return self.run_block(graph, args)
-        finally:
-            self._values = outer
-
     def run_node(self, node: Any) -> None:
-        """Import one node. Errors get the model's line."""
+        """See Walk."""
         kind, line = node.kind(), self.line_of(node)
         self.builder.source = line
         self.assumptions.steps.count()
@@ -247,73 +217,26 @@ class ScriptImporter(Importer):
             error.source = error.source or line
             raise
         for value, result in zip(node.outputs(), found, strict=True):
-            self._values[value.unique()] = result
+            self.set(value, result)
 
-    def line_of(self, node: Any) -> str:
-        """Return the model's line of a node."""
-        return self._line or source_of(node)
+    def run_operator(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """See Walk."""
+        return operators.run(self, overload, args, kwargs)
 
-    @contextmanager
-    def at_line(self, line: str) -> Iterator[None]:
-        """Import code that is not the model's own, which its line calls."""
-        outer, self._line = self._line, line
-        try:
-            yield
-        finally:
-            self._line = outer
+    def can_convert_unknown(self, overload: str) -> bool:
+        """Return True if PyTorch may be called for an operator whose converter refuses its arguments."""
+        return self.assumptions.may_call_torch and find_converter(overload) is not None
 
-    def trial(self) -> Any:
-        """Return a context in which what is imported is taken back."""
-        return regions.trial(self)
-
-    def message_of(self, node: Any) -> Any:
-        """Return the message of prim::RaiseException; a graph value where a call tells it."""
-        found = self.get(node.inputsAt(0))
-        if kind_of(found) == "str" and is_run_time(found):
-            return found
-        return found if isinstance(found, str) and found else "the model raises an exception"
-
-    def call(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Import an operator of graph values."""
-        return self.convert(overload, args, kwargs, self.builder.source)
-
-    # Constants and state
-
-    def tensor_constant(self, tensor: torch.Tensor, name: str) -> Tensor:
-        """Return a tensor of the model, made once, before everything else."""
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else name
-        if key not in self._constants:
-            b = self.builder
-            outer, b.block = b.block, self.graph.body
-            n_nodes = len(b.block.nodes)
-            self._constants[key] = self.tensors.fresh(self.constant(*array_of(tensor), name), name)
-            self.constant_nodes.update(b.block.nodes[n_nodes:])
-            self._constants[key].memory.birth = 0
-            b.block = outer
-        return self._constants[key]
-
-    def _note(self, cell: Any) -> None:
-        name = getattr(cell, "name", "")
-        if name and cell.birth == 0 and name not in self.assumptions.state:
-            self.assumptions.state[name] = None
-            raise _Again
-        self.regions.note(cell)
-
-    def keep_form(self, path: str, form: Any) -> None:
-        """Give a tensor of the state a second form, or other sizes, which it has after a call."""
-        self.assumptions.state[path] = form
-        raise _Again
-
-    def keep_state(self, path: str) -> None:
-        """Make an attribute a part of the program's state, which calls hand on."""
-        if path not in self.assumptions.state:
-            self.assumptions.state[path] = None
-            raise _Again
+    def convert_unknown(self, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call PyTorch."""
+        if not self.can_convert_unknown(overload):
+            return super().convert_unknown(overload, args, kwargs)
+        return operators.decomposed(self, overload, args, kwargs, is_called=True)
 
     # What operators need of sizes
 
     def _assume(self, condition: Any) -> None:
-        """Make it part of the contract that sizes of the inputs are equal, where the example says so."""
+        """Make equality of input sizes part of the contract, if it holds for the example."""
         if len(self.regions.blocks) == 1:
             self._keep(condition)
 
@@ -322,10 +245,10 @@ class ScriptImporter(Importer):
             found = self._solved(part)
             if found is not None:
                 self.assumptions.sizes[found[0]] = found[1]
-                raise _Again
+                raise Again
 
     def _solved(self, condition: Any) -> tuple[str, DimExpr] | None:
-        """Return a size of the inputs and what it is, for an equation that the example fulfils."""
+        """Return a size of the inputs and its value, for an equation that the example satisfies."""
         if not isinstance(condition, sympy.Eq) or not self.inputs.holds(condition):
             return None
         difference = sympy.expand(condition.lhs - condition.rhs)
@@ -351,20 +274,23 @@ class ScriptImporter(Importer):
                 return str(candidate), simplify(-rest * coefficient)
         return None
 
+    def example_of(self, size: DimExpr) -> int | None:
+        """See Walk."""
+        return self.inputs.example_of(size)
+
+    def bounds_of(self, x: Tensor) -> tuple[str, list[Bound]]:
+        """See Walk."""
+        return self.inputs.bounds_of(x)
+
     def require_equal(self, one: DimExpr, other: DimExpr) -> None:
-        """Make sizes that an operator needs to be equal so, where they are sizes of the inputs, also where a
-        call may not come there: nothing else can be compiled."""
+        """See Walk."""
         if simplify(sympy.sympify(one) - sympy.sympify(other)) != 0:
             self._keep(sympy.Eq(sympy.sympify(one), sympy.sympify(other), evaluate=False))
 
     # Attributes
 
-    def attribute(self, owner: Object, name: str) -> Any:
-        """Return the content of an attribute."""
-        return self.resolved(self.attribute_cell(owner, name).content)
-
     def attribute_cell(self, owner: Object, name: str) -> Any:
-        """Return the cell of an attribute."""
+        """See Walk."""
         if name not in owner.attributes:
             path = f"{owner.path}.{name}" if owner.path else name
             found = self._state_or_constant(attribute_of(owner.script, name), path)
@@ -379,21 +305,8 @@ class ScriptImporter(Importer):
             return self.state.add(path, found)
         return self.abstract(found, path)
 
-    def initial(self, path: str) -> Any:
-        """Return the value that an attribute of the model has before the first call."""
-        found = self.script.module
-        while path:
-            if isinstance(found, list | tuple | dict):
-                keys = found if isinstance(found, dict) else range(len(found))
-                key = next(k for k in keys if path == str(k) or path.startswith(f"{k}."))
-                found, path = found[key], path[len(str(key)) + 1 :]
-            else:
-                name, _, path = path.partition(".")
-                found = attribute_of(found, name)
-        return found
-
     def abstract(self, found: Any, path: str) -> Any:
-        """Return what a value of the model's is here."""
+        """Return the importer's value for a value of the model."""
         if isinstance(found, torch.Tensor):
             return self.tensor_constant(found, path)
         if isinstance(found, enum.Enum):
@@ -404,21 +317,10 @@ class ScriptImporter(Importer):
             return List([self._state_or_constant(x, f"{path}.{i}") for i, x in enumerate(found)], 0)
         if isinstance(found, dict):
             return Dict({key: self._state_or_constant(x, f"{path}.{key}") for key, x in found.items()}, 0)
-        if found is None or isinstance(found, bool | int | float | str | torch.dtype | torch.device):
+        if found is None or isinstance(found, _PLAIN):
             return str(found) if isinstance(found, torch.device) else found
         if hasattr(found, "getattr") or isinstance(found, torch._C.ScriptObject | torch._C.ScriptModule):
             return Object(found, path)
         if torch.jit._state._get_script_class(type(found)) is not None:  # an instance of the Python class
             return Object(found, path)
         raise UnsupportedOp(f"{path} is a {type(found).__name__}, which cannot be compiled")
-
-    def size_of(self, x: Any) -> DimExpr:
-        """Return an int as a size. One that only a call tells must be at least 0 there."""
-        if not is_run_time(x):
-            return x
-        b = self.builder
-        zero = b.size(0)
-        b.apply("guard", b.one("int_le", zero, x), message="an int that is used as a size must be at least 0")
-        name = symbol(self.graph.new_name("n"))
-        (named,) = b.insert(Node("int_max", [x, zero]), [ScalarType("int", name)])
-        return named.type.expr  # type: ignore[union-attr]

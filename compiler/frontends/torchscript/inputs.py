@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ....columns import GIVEN
-from ....pytree import LEAF, Structure, distinct, paths, to_json
+from ....calls.columns import GIVEN
+from ....calls.pytree import LEAF, Structure, distinct, form, to_json
+from ....calls.records import class_name
 from ...ir.dims import DimExpr, evaluate, symbol, symbols_of
 from ...ir.errors import UnsupportedOp
 from ...ir.graph import SymbolInfo, Value
 from ...ir.types import BOOL, ListType, ScalarType, TensorType
+from ...ops.complex import as_output
 from ..dtypes import dtype_name
 from ..dynamic_shapes import axis_dim
-from .flow.optionals import Bound, can_be_open, inner_type, named_sizes, part_type, zero_of
+from .flow.optionals import can_be_open, inner_type, named_sizes, part_type, zero_of
+from .state import State
 from .values import columns
+from .values.named_tuples import named_tuple
 from .values.scalars import value_of
 from .values.values import Dict, List, Maybe, Memory, Partial, Tensor, Variant, is_run_time_list, kind_of
-
-if TYPE_CHECKING:
-    from .importer import ScriptImporter
+from .walk import Bound, Walk
 
 _PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
 
@@ -29,14 +31,14 @@ _PLAIN = {bool: "bool", int: "int", float: "float", str: "str"}
 class Inputs:
     """Adds inputs to a program's graph. `examples`: the sizes of the example, by symbol."""
 
-    def __init__(self, importer: ScriptImporter, dynamic_shapes: Any, least: int | None) -> None:
+    def __init__(self, importer: Walk, dynamic_shapes: Any, least: int | None) -> None:
         self.importer, self.dynamic_shapes, self.least = importer, dynamic_shapes, least or 0
         self.examples: dict[str, int] = {}
         self._bounds: dict[str, list[Bound]] = {}  # of tensors that may be absent, by name
-        self._may_be_absent = False  # the argument at hand
+        self._may_be_absent = False  # the current argument
         self._open: set[str] = set()  # sizes of such tensors
         self._varying = importer.script.varying()
-        self._shared: set[str] = set()  # sizes of the user's that other inputs have, too
+        self._shared: set[str] = set()  # the user's sizes that other inputs share
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
         self._lists: dict[str, tuple[ListType, List | Dict]] = {}  # of any length or keys, by path
@@ -44,26 +46,31 @@ class Inputs:
     # What is known of sizes
 
     def is_of_user(self, name: str) -> bool:
-        """Return True for a size that has a `Dim` of the user's."""
+        """Return True for a size with a `Dim` of the user."""
         return name in self._of_user
+
+    def is_fixed(self, name: str) -> bool:
+        """Return True for a size that keeps its range: the user's own, and those of tensors
+        that may be absent."""
+        return name in self._of_user or name in self._open
 
     def is_open(self, name: str) -> bool:
         """Return True for a size of a tensor that may be absent."""
         return name in self._open
 
     def order(self, name: str) -> int:
-        """Return when a size came."""
+        """Return the position of a size in order of occurrence."""
         return list(self.examples).index(name) if name in self.examples else -1
 
     def holds(self, condition: Any) -> bool:
-        """Return True for a condition on sizes of the inputs alone that the example fulfils."""
+        """Return True for a condition only on sizes of the inputs that the example satisfies."""
         names = {str(s) for s in condition.free_symbols}
         if not names or not names <= set(self.examples):
             return False
         return evaluate(condition.lhs, self.examples) == evaluate(condition.rhs, self.examples)
 
     def example_of(self, size: DimExpr) -> int | None:
-        """Return what a size is in the example, None where the example does not tell."""
+        """Return a size's value in the example, None if the example does not have it."""
         return evaluate(size, self.examples) if symbols_of(size) <= set(self.examples) else None
 
     # Inputs
@@ -100,7 +107,7 @@ class Inputs:
         return [found[name] for name in order]
 
     def _shapes_of(self, name: str, position: int) -> Any:
-        """Return what dynamic_shapes says of an argument; `ANY` where there is none."""
+        """Return the dynamic_shapes of an argument; `ANY` if there is none."""
         shapes = self.dynamic_shapes
         if shapes is None:
             return ANY
@@ -109,7 +116,7 @@ class Inputs:
         return shapes[position] if position < len(shapes) else None
 
     def _argument(self, path: str, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
-        """Return the structure of an argument, whose type is `type_`, and what it is in the program."""
+        """Return the structure of an argument of type `type_`, and its value in the program."""
         inner = inner_type(type_)
         is_fixed = path.split(".")[0] in self.importer.assumptions.fixed
         if inner is not None and not is_fixed:
@@ -145,7 +152,7 @@ class Inputs:
         )
 
     def _list_type(self, path: str, x: Any, shapes: Any, type_: Any) -> ListType | None:
-        """Return the type of a list of any length, or of a dict of any keys; None for what is none."""
+        """Return the type of a list of any length, or of a dict of any keys; None for any other value."""
         if path not in self._varying or not isinstance(x, list | tuple | dict):
             return None
         found = columns.type_of(type_, [x])
@@ -155,8 +162,8 @@ class Inputs:
         return None if is_said and self._rules(path, found, x, shapes) is None else found
 
     def _rules(self, path: str, type_: ListType, x: Any, shapes: Any) -> columns.Rules | None:
-        """Return what `dynamic_shapes` says of the tensors in a list or dict of any structure; None where it
-        says nothing, or another thing of each."""
+        """Return the `dynamic_shapes` of the tensors in a list or dict of any structure; None if there is
+        none, or if it differs among them."""
         if shapes is ANY or not columns.has_tensors(type_):
             return None
         rules: list[list[columns.AxisRule]] = []
@@ -168,7 +175,7 @@ class Inputs:
         return rules
 
     def _rule(self, path: str, axis: int, found: list[tuple[Any, Any]]) -> columns.AxisRule | None:
-        """Return what is said of an axis of the tensors in a column; None where they must differ."""
+        """Return the rule for an axis of the tensors in a column; None if they must differ."""
         sizes, dims = {x.shape[axis] for x, _ in found}, [axis_dim(shapes, axis) for _, shapes in found]
         if any(dim is None or isinstance(dim, int) or getattr(dim, "name", "") == "STATIC" for dim in dims):
             return columns.AxisRule(min(sizes)) if len(sizes) == 1 else None
@@ -185,16 +192,16 @@ class Inputs:
     def _of_any_length(
         self, path: str, type_: ListType, rules: columns.Rules | None
     ) -> tuple[Structure, Any]:
-        """Return the structure of a list of any length or a dict of any keys, and what it is in the
+        """Return the structure of a list of any length or a dict of any keys, and its value in the
         program."""
-        value = columns.given(self.importer, path, type_, rules)
+        value = columns.given(self.importer.builder, path, type_, rules)
         made = Dict(value) if type_.form == "dict" else List(value)
         self.importer.tensors.given.add(made.memory)
         self._lists[path] = type_, made
         return columns.structure_of(type_), made
 
     def _why_of_this_length(self, path: str, x: list[Any], type_: Any) -> str:
-        """Return why a list with tensors has as many elements as the example; "" for another list."""
+        """Return why a list with tensors has the example's length; "" for another list."""
         inner = type_.getElementType() if type_ is not None and type_.kind() == "ListType" else None
         if path not in self._varying or inner is None or "Tensor" not in inner.annotation_str:
             return ""
@@ -215,7 +222,7 @@ class Inputs:
         return self._argument(f"{path}.{key}", x, _inner(shapes, key), part_type(type_, key))
 
     def _optional(self, path: str, x: Any, shapes: Any, type_: Any) -> tuple[Structure, Any]:
-        """Return the structure of an argument that may be None, and what it is in the program."""
+        """Return the structure of an argument that may be None, and its value in the program."""
         graph = self.importer.graph
         is_there = graph.input(f"{path}.{GIVEN}", BOOL)
         n, outer = len(graph.body.params), self._may_be_absent
@@ -253,7 +260,7 @@ class Inputs:
         return self.importer.assumptions.size(symbol(name))
 
     def _open_size(self, path: str, axis: int, example: int, shapes: Any) -> DimExpr:
-        """Return the size of an axis of a tensor that may be absent; note what it must be."""
+        """Return the size of an axis of a tensor that may be absent; note its required value."""
         dim = None if shapes is ANY else axis_dim(shapes, axis)
         bounds, symbols = self._bounds.setdefault(path, []), self.importer.graph.symbols
         root = getattr(dim, "__name__", None)
@@ -287,7 +294,7 @@ class Inputs:
         self.importer.graph.symbols[name] = SymbolInfo(name, low, high, 1, why)
 
     def bounds_of(self, x: Tensor) -> tuple[str, list[Bound]]:
-        """Return the name of an input that may be absent, and what its sizes must be where it is there."""
+        """Return the name of an input that may be absent, and the bounds of its sizes if it is present."""
         names = (name for name in self._bounds if self._memories[name] is x.memory and x.parent is None)
         name = next(names, "")
         return name, self._bounds.get(name, [])
@@ -331,23 +338,29 @@ def _inner(shapes: Any, key: Any) -> Any:
 # Outputs --------------------------------------------------------------------------------------------
 
 
-def outputs_of(importer: ScriptImporter, result: Any) -> None:
+def outputs_of(importer: Walk, inputs: Inputs, state: State, result: Any) -> None:
     """Make the graph's outputs: the program's result, the inputs that it changes, its state."""
     graph = importer.graph
     values: list[Value] = []
-    structure = _structure(importer, result, values)
+    structure = _structure(importer, result, values, _output_type(importer))
     graph.structure["outputs"] = to_json(structure)
-    graph.outputs = [path or "output" for path in paths(structure)]
-    changed = list(importer.inputs.changed())
+    graph.outputs = [path or "output" for path in form(structure).paths()]
+    changed = list(inputs.changed())
     if changed:
         graph.structure["changed"] = [name for name, _ in changed]
-    behind = [(f"changed.{name}", value) for name, value in changed] + list(importer.state.results())
+    behind = [(f"changed.{name}", value) for name, value in changed] + list(state.results())
     names = [name for name, _ in behind]
     graph.outputs = [*distinct(graph.outputs, names), *names]
-    graph.body.results = [*values, *(value for _, value in behind)]
+    graph.body.results = list(map(as_output, [*values, *(value for _, value in behind)]))
 
 
-def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structure:
+def _output_type(importer: Walk) -> Any:
+    """Return TorchScript's type of the result; None if there are several."""
+    types = [value.type() for value in importer.script.graph.outputs()]
+    return types[0] if len(types) == 1 else None
+
+
+def _structure(importer: Walk, x: Any, values: list[Value], type: Any) -> Structure:
     if isinstance(x, Tensor):
         values.append(importer.tensors.read(x))
         return LEAF
@@ -362,27 +375,34 @@ def _structure(importer: ScriptImporter, x: Any, values: list[Value]) -> Structu
         return LEAF
     if isinstance(x, List | Dict) and is_run_time_list(x.content):
         return _of_any_length(importer, x, values)
+    type = (inner_type(type) if type is not None else None) or type
     if isinstance(x, tuple | List):
-        items = [_structure(importer, item, values) for item in (x if isinstance(x, tuple) else x.content)]
+        content = x if isinstance(x, tuple) else x.content
+        items = [_structure(importer, item, values, part_type(type, i)) for i, item in enumerate(content)]
+        named = named_tuple(type) if isinstance(x, tuple) else None
+        if named is not None and len(named._fields) == len(items):
+            return {"namedtuple": class_name(named), "fields": dict(zip(named._fields, items, strict=True))}
         return {"tuple" if isinstance(x, tuple) else "list": items}
     if isinstance(x, Dict):
-        structure: dict[str, Any] = {
-            "dict": {str(key): _structure(importer, item, values) for key, item in x.content.items()}
+        entries = {
+            str(key): _structure(importer, item, values, part_type(type, key))
+            for key, item in x.content.items()
         }
-        if x.content and all(isinstance(key, int) for key in x.content):
-            structure["int_keys"] = True
-        return structure
+        is_of_ints = bool(x.content) and all(isinstance(key, int) for key in x.content)
+        return {"dict": entries, **({"int_keys": True} if is_of_ints else {})}
     if isinstance(x, Maybe):
         values.append(x.is_there)
-        return {"optional": _structure(importer, x.value, values)}
+        return {"optional": _structure(importer, x.value, values, type)}
     if isinstance(x, Variant):
         raise UnsupportedOp("an output is a tensor whose rank or dtype only a call tells")
-    raise UnsupportedOp(f"an output is a {type(x).__name__}; return tensors, numbers, lists, tuples or dicts")
+    raise UnsupportedOp(
+        f"an output is a {x.__class__.__name__}; return tensors, numbers, lists, tuples or dicts"
+    )
 
 
-def _of_any_length(importer: ScriptImporter, x: List | Dict, values: list[Value]) -> Structure:
-    """Return the structure of a list or dict whose length or keys only a call tells: the columns are outputs
-    where there is a dict or an optional in it, else it is one itself."""
+def _of_any_length(importer: Walk, x: List | Dict, values: list[Value]) -> Structure:
+    """Return the structure of a list or dict with run-time length or keys: its columns are outputs if it
+    contains a dict or an optional, else it is one output itself."""
     value = x.read()
     type = ListType(value.type.element, "dict" if isinstance(x, Dict) else "list")
     if not columns.has_forms(type):

@@ -1,17 +1,19 @@
-"""TorchScript's primitives: constants, attributes, tuples, types, what makes lists, dicts and objects."""
+"""TorchScript's primitives: constants, attributes, tuples, types, constructors of lists, dicts and
+objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
-from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TensorType, TupleType, Type
+from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TupleType, Type
 from ...ops import build as B
+from ...ops.complex import dtype_of
 from ..dtypes import NUMBER_OF
 from .bounds import check_length
 from .flow.optionals import there
@@ -35,11 +37,9 @@ from .values.values import (
     is_size,
     kind_of,
 )
+from .walk import Walk
 
-if TYPE_CHECKING:
-    from .importer import ScriptImporter
-
-Handler = Callable[["ScriptImporter", Any], list[Any]]
+Handler = Callable[["Walk", Any], list[Any]]
 
 
 @dataclass(eq=False)
@@ -49,12 +49,12 @@ class Attribute(Cell):
     path: str = ""
 
 
-def _constant(importer: ScriptImporter, node: Any) -> list[Any]:
+def _constant(importer: Walk, node: Any) -> list[Any]:
     found = node.output().toIValue()
     return [importer.abstract(found, f"constant_{node.output().debugName()}")]
 
 
-def _to_list(importer: ScriptImporter, node: Any) -> list[Any]:
+def _to_list(importer: Walk, node: Any) -> list[Any]:
     """x.tolist(): a number, or a list of them."""
     x, type = importer.get(node.inputsAt(0)), node.output().type()
     kind = type.kind() if type.kind() != "ListType" else type.getElementType().kind()
@@ -73,11 +73,11 @@ def _to_list(importer: ScriptImporter, node: Any) -> list[Any]:
 _SCALARS: dict[str, Type] = {"IntType": INT, "FloatType": FLOAT, "BoolType": BOOL, "StringType": STR}
 
 
-def _get_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
+def _get_attribute(importer: Walk, node: Any) -> list[Any]:
     return [importer.attribute(importer.get(node.inputsAt(0)), node.s("name"))]
 
 
-def _set_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
+def _set_attribute(importer: Walk, node: Any) -> list[Any]:
     owner, new = importer.get(node.inputsAt(0)), importer.get(node.inputsAt(1))
     if owner.script is None and node.s("name") not in owner.attributes:
         owner.attributes[node.s("name")] = Attribute(new)
@@ -91,17 +91,17 @@ def _set_attribute(importer: ScriptImporter, node: Any) -> list[Any]:
     return []
 
 
-def _values(importer: ScriptImporter, node: Any) -> list[Any]:
+def _values(importer: Walk, node: Any) -> list[Any]:
     return [importer.get(value) for value in node.inputs()]
 
 
-def _list(importer: ScriptImporter, node: Any) -> list[Any]:
+def _list(importer: Walk, node: Any) -> list[Any]:
     declared = _declared(node.output().type().getElementType())
     return [List(_values(importer, node), declared=declared)]
 
 
 def _declared(type: Any) -> Type | None:
-    """Return the type of elements of a list, None where it depends on tensors."""
+    """Return the type of elements of a list, None if it depends on tensors."""
     kind = type.kind()
     if kind == "ListType":
         inner = _declared(type.getElementType())
@@ -119,12 +119,12 @@ def _declared(type: Any) -> Type | None:
 
 
 def _declared_pair(type: Any) -> Type | None:
-    """Return the type of the pairs of a dict, None where it depends on tensors."""
+    """Return the type of the pairs of a dict, None if it depends on tensors."""
     key, value = _declared(type.getKeyType()), _declared(type.getValueType())
     return None if key is None or value is None else TupleType((key, value))
 
 
-def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
+def _dict(importer: Walk, node: Any) -> list[Any]:
     found = _values(importer, node)
     pairs = list(zip(found[::2], found[1::2], strict=True))
     made = Dict({}, declared=_declared_pair(node.output().type()))
@@ -136,7 +136,7 @@ def _dict(importer: ScriptImporter, node: Any) -> list[Any]:
     return [made]
 
 
-def _unpack(importer: ScriptImporter, node: Any) -> list[Any]:
+def _unpack(importer: Walk, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
     n = node.outputsSize()
     if isinstance(found, List) and is_run_time_list(found.content):
@@ -150,28 +150,28 @@ def _unpack(importer: ScriptImporter, node: Any) -> list[Any]:
     return list(items)
 
 
-def _tuple_index(importer: ScriptImporter, node: Any) -> list[Any]:
+def _tuple_index(importer: Walk, node: Any) -> list[Any]:
     items, index = _values(importer, node)
     return [items[index]]
 
 
-def _tuple_slice(importer: ScriptImporter, node: Any) -> list[Any]:
+def _tuple_slice(importer: Walk, node: Any) -> list[Any]:
     return [importer.get(node.inputsAt(0))[node.i("beg") : node.i("end")]]
 
 
-def _unwrapped(importer: ScriptImporter, node: Any) -> list[Any]:
+def _unwrapped(importer: Walk, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
     return [there(importer, found.value) if isinstance(found, Maybe) else found]
 
 
-def _number_to_tensor(importer: ScriptImporter, node: Any) -> list[Any]:
+def _number_to_tensor(importer: Walk, node: Any) -> list[Any]:
     b, x = importer.builder, importer.get(node.inputsAt(0))
     dtype = {"int": "i64", "float": "f32", "bool": "bool"}[kind_of(x)]
     made = b.one("scalar", x, dtype=dtype) if is_run_time(x) else B.full(b, x, dtype)
     return [importer.tensors.fresh(made)]
 
 
-def _raise(importer: ScriptImporter, node: Any) -> list[Any]:
+def _raise(importer: Walk, node: Any) -> list[Any]:
     b = importer.builder
     message = importer.message_of(node)
     if len(importer.regions.blocks) == 1 and isinstance(message, str):
@@ -184,26 +184,23 @@ def _raise(importer: ScriptImporter, node: Any) -> list[Any]:
     return []
 
 
-def _of_tensor(compute: Callable[[TensorType], Any]) -> Handler:
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
-        return [compute(B.type_of(importer.tensors.read(importer.get(node.inputsAt(0)))))]
-
-    return handler
+def _dtype(importer: Walk, node: Any) -> list[Any]:
+    return [NUMBER_OF[dtype_of(importer.tensors.read(importer.get(node.inputsAt(0))))]]
 
 
 def _always(value: Any) -> Handler:
     return lambda importer, node: [value] * node.outputsSize()
 
 
-def _shape(importer: ScriptImporter, node: Any) -> list[Any]:
+def _shape(importer: Walk, node: Any) -> list[Any]:
     return [List(list(B.shape_of(importer.tensors.read(importer.get(node.inputsAt(0))))))]
 
 
-def _create(importer: ScriptImporter, node: Any) -> list[Any]:
+def _create(importer: Walk, node: Any) -> list[Any]:
     return [Object(None, "")]
 
 
-def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
+def _isinstance(importer: Walk, node: Any) -> list[Any]:
     found = importer.get(node.inputsAt(0))
     types, value = node.tys("types"), found.value if isinstance(found, Maybe) else found
     is_one = any(_is_of(importer, value, type) for type in types)
@@ -212,29 +209,29 @@ def _isinstance(importer: ScriptImporter, node: Any) -> list[Any]:
     return [found.is_there if is_one else importer.builder.one("bool_not", found.is_there)]
 
 
-def _is_of(importer: ScriptImporter, x: Any, type: Any) -> bool:
-    """Return True for a value of a type of TorchScript's. A list or dict without elements is of any."""
+def _is_of(importer: Walk, x: Any, type: Any) -> bool:
+    """Return True for a value of a TorchScript type. An empty list or dict has any type."""
     test = _TYPE_TESTS.get(type.kind())
     if test is None:
         raise UnsupportedOp(f"isinstance of {type.annotation_str} cannot be compiled")
     return test(importer, x, type)
 
 
-def _is_list(importer: ScriptImporter, x: Any, type: Any) -> bool:
+def _is_list(importer: Walk, x: Any, type: Any) -> bool:
     if not isinstance(x, List):
         return False
     items = [element(importer, x, 0)] if is_run_time_list(x.content) else x.content
     return all(_is_of(importer, item, type.getElementType()) for item in items)
 
 
-def _is_tuple(importer: ScriptImporter, x: Any, type: Any) -> bool:
+def _is_tuple(importer: Walk, x: Any, type: Any) -> bool:
     inner = type.elements()
     if not isinstance(x, tuple) or len(x) != len(inner):
         return False
     return all(_is_of(importer, item, each) for item, each in zip(x, inner, strict=True))
 
 
-def _is_dict(importer: ScriptImporter, x: Any, type: Any) -> bool:
+def _is_dict(importer: Walk, x: Any, type: Any) -> bool:
     if not isinstance(x, Dict) or is_run_time_list(x.content):
         return isinstance(x, Dict)
     pairs = [(type.getKeyType(), key) for key in x.content]
@@ -242,7 +239,7 @@ def _is_dict(importer: ScriptImporter, x: Any, type: Any) -> bool:
     return all(_is_of(importer, item, each) for each, item in pairs)
 
 
-def _is_object(importer: ScriptImporter, x: Any, type: Any) -> bool:
+def _is_object(importer: Walk, x: Any, type: Any) -> bool:
     if isinstance(x, Object) and x.script is None:
         raise UnsupportedOp("isinstance of an object that the program makes cannot be compiled")
     return isinstance(x, Object) and str(x.script._type()) == str(type)
@@ -273,9 +270,9 @@ _TYPE_TESTS: dict[str, Callable[..., bool]] = {
 
 
 def _of_member(tell: Callable[[Any], Any]) -> Handler:
-    """Return the handler of what is known of each member of an enumeration."""
+    """Return the handler of a known property of enumeration members."""
 
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
+    def handler(importer: Walk, node: Any) -> list[Any]:
         member = importer.get(node.inputsAt(0))
         every = List([importer.abstract(tell(each), "") for each in member.kind])
         return [get_item(importer, every, member.index)]
@@ -284,7 +281,7 @@ def _of_member(tell: Callable[[Any], Any]) -> Handler:
 
 
 def _plain(name: str) -> Handler:
-    def handler(importer: ScriptImporter, node: Any) -> list[Any]:
+    def handler(importer: Walk, node: Any) -> list[Any]:
         args = _values(importer, node)
         if len(args) == 1 and isinstance(args[0], List) and is_run_time_list(args[0].content):
             return [RUN_TIME_LISTS[name](importer, args[0])]
@@ -298,15 +295,26 @@ def _plain(name: str) -> Handler:
     return handler
 
 
-def _fork(importer: ScriptImporter, node: Any) -> list[Any]:
-    """torch.jit.fork: the work is done at once, as in a program of one thread."""
+def _fork(importer: Walk, node: Any) -> list[Any]:
+    """torch.jit.fork: the work is done at once, as in a single-threaded program."""
     graph = node.g("Subgraph")
     torch._C._jit_pass_inline(graph)
     results = importer.run_apart(graph, _values(importer, node))
     return [results[0] if len(results) == 1 else tuple(results)]
 
 
-def _range(importer: ScriptImporter, node: Any) -> list[Any]:
+def _python(importer: Walk, node: Any) -> list[Any]:
+    """A traced autograd function, whose operators the trace holds."""
+    if not node.hasAttribute("Subgraph"):
+        raise UnsupportedOp(
+            f"the program calls the Python function {node.pyname().rsplit('.', 1)[-1]}, of which it does not "
+            "hold the operators; trace the module, or write the function in TorchScript, without "
+            "torch.jit.ignore"
+        )
+    return _fork(importer, node)
+
+
+def _range(importer: Walk, node: Any) -> list[Any]:
     (n,) = _values(importer, node)
     if not isinstance(n, int):
         raise UnsupportedOp("a list of a range whose end only a call tells cannot be compiled")
@@ -314,8 +322,8 @@ def _range(importer: ScriptImporter, node: Any) -> list[Any]:
     return [List(list(range(n)))]
 
 
-def _call_method(importer: ScriptImporter, node: Any) -> list[Any]:
-    """A method of an interface: which one it is, the module tells that is there."""
+def _call_method(importer: Walk, node: Any) -> list[Any]:
+    """A method of an interface, resolved by the actual module."""
     owner = importer.get(node.inputsAt(0))
     if not isinstance(owner, Object) or owner.script is None:
         raise UnsupportedOp(f"the method {node.s('name')} of {node.inputsAt(0).type()} cannot be compiled")
@@ -343,7 +351,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::NumToTensor": _number_to_tensor,
     "prim::tolist": _to_list,
     "prim::RaiseException": _raise,
-    "prim::dtype": _of_tensor(lambda type: NUMBER_OF[type.dtype]),
+    "prim::dtype": _dtype,
     "prim::device": _always("cpu"),
     "prim::layout": _always(0),
     "prim::type": _always("cpu"),
@@ -352,7 +360,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::is_sparse": _always(False),
     "prim::is_quantized": _always(False),
     "prim::is_mkldnn": _always(False),
-    "prim::requires_grad": _always(True),  # so no inference-only kernel of torch's is asked for
+    "prim::requires_grad": _always(True),  # so that no inference-only kernel of torch is chosen
     "prim::data": lambda importer, node: [importer.get(node.inputsAt(0))],
     "prim::shape": _shape,
     "prim::CreateObject": _create,
@@ -366,6 +374,7 @@ HANDLERS: dict[str, Handler] = {
     "prim::rangelist": _range,
     "prim::CallMethod": _call_method,
     "prim::fork": _fork,
+    "prim::PythonOp": _python,
     "aten::wait": _values,
     "aten::warn": _always(None),
     "aten::is_grad_enabled": _always(True),

@@ -1,14 +1,14 @@
 """The state of a TorchScript program: attributes that calls change are inputs and, with new values, outputs.
 
-A tensor or number is one input; a tensor whose rank is another one after a call, and an optional, have a flag
-beside it. The elements of a list, tuple or dict are state by themselves as long as their number and the keys
-stay the same; else the whole is one input, a list whose elements are of one type.
+A tensor or number is one input; a tensor whose rank changes after a call, and an optional, also have a flag.
+The elements of a list, tuple or dict are separate state as long as their number and the keys stay the same;
+else the whole is one input, a list whose elements are of one type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,30 +37,28 @@ from .values.values import (
     kind_of,
     snapshot,
 )
+from .walk import Walk
 
-if TYPE_CHECKING:
-    from .importer import ScriptImporter
-
-MAX_PARTS = 16  # of plain values in a list that are state by themselves
+MAX_PARTS = 16  # of plain values in a list that are separate state
 _DTYPES = {"bool": "bool", "int": "i64", "float": "f64"}
 _FIRST: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
 _NUMPY = {"bool": np.bool_, "i64": np.int64, "f64": np.float64}
 
 
 class State:
-    """Adds state to a program's graph. What it is between calls: a `TensorType`; a `TensorPlan`, where sizes
-    or the rank are others after a call than at first; a `Scalar`; an `Optional` of these; a `RunTimeList`;
-    `Parts`, whose elements have entries of their own."""
+    """Adds state to a program's graph. Its form between calls: a `TensorType`; a `TensorPlan` if sizes or the
+    rank change after the first call; a `Scalar`; an `Optional` of these; a `RunTimeList`; `Parts`, whose
+    elements have separate entries."""
 
-    def __init__(self, importer: ScriptImporter) -> None:
+    def __init__(self, importer: Walk) -> None:
         self.importer = importer
         self._kept: dict[str, Any] = {}  # by path
-        self._watched: list[tuple[Cell, str, Any, Any]] = []  # lists and dicts, and what is in them at first
+        self._watched: list[tuple[Cell, str, Any, Any]] = []  # lists and dicts, and their initial contents
 
     # At the start of a call
 
     def add(self, path: str, found: Any) -> Any:
-        """Add an attribute that calls change as an input; return what it is at the start of a call."""
+        """Add an attribute that calls change as an input; return its value at the start of a call."""
         form = self.importer.assumptions.state[path]
         if form is None:
             form = self._first_form(path, found)
@@ -109,11 +107,11 @@ class State:
         return graph.input(name, type)
 
     def watch(self, cell: Cell, path: str, found: List | Dict) -> None:
-        """Note what a list or dict holds that an attribute's cell has at first."""
+        """Note the content of a list or dict that is initially in an attribute's cell."""
         self._watched.append((cell, path, found, snapshot(found)))
 
     def find_changes(self) -> None:
-        """Make attributes state whose lists and dicts hold something else now."""
+        """Make attributes whose lists and dicts have changed contents state."""
         for cell, path, held, first in self._watched:
             if not is_same(snapshot(cell.content), first) or not is_same(snapshot(held), first):
                 self.importer.keep_state(path)
@@ -146,13 +144,13 @@ class State:
         return (Dict if form.kind == "dict" else List)(self._input(path, first, str(type), type), 0)
 
     def _tensor(self, path: str, found: Any, form: TensorPlan) -> Tensor:
-        """Add a tensor of sizes that calls change, which need not be there."""
+        """Add a tensor of changing sizes, which may be absent."""
         dims = tuple(self._size(0) if dim is None else dim for dim in form.dims)
         array = array_of(found if isinstance(found, torch.Tensor) else _zeros(form, 0))
         return self.importer.tensors.fresh(self._input(path, *array, TensorType(form.dtype, dims)))
 
     def _of_forms(self, path: str, found: torch.Tensor, form: TensorPlan) -> Any:
-        """Add a tensor of the state whose sizes, or whose rank, are others after a call than at first."""
+        """Add a tensor of the state whose sizes or rank change after the first call."""
         if dtype_name(found.dtype) == form.dtype and found.ndim == len(form.dims):
             return self._tensor(path, found, form)
         dims = tuple(self._size(1) if dim is None else dim for dim in form.dims)
@@ -192,7 +190,7 @@ class State:
         return [(f"state.{name}", found[name]) for name in self.importer.graph.structure.get("state", [])]
 
     def _at(self, owner: Any, path: str) -> Any:
-        """Return what is at a path now."""
+        """Return the current value at a path."""
         if isinstance(owner, Object):
             name, _, rest = path.partition(".")
             found = self.importer.attribute(owner, name)
@@ -205,7 +203,7 @@ class State:
 
     @staticmethod
     def _is_whole(x: Any) -> bool:
-        """Return True for what has parts that are known."""
+        """Return True for a value with known parts."""
         return isinstance(x, Object | tuple) or (
             isinstance(x, List | Dict) and not is_run_time_list(x.content)
         )
@@ -245,12 +243,12 @@ class State:
         return made
 
     def _form(self, x: Tensor) -> TensorPlan:
-        """Return what stays the same of a tensor from call to call: constant sizes."""
+        """Return the invariant part of a tensor's form from call to call: constant sizes."""
         type = B.type_of(self.importer.tensors.read(x))
         return TensorPlan(type.dtype, tuple(dim if isinstance(dim, int) else None for dim in type.shape))
 
     def _form_results(self, path: str, x: Any, form: TensorPlan) -> Iterator[tuple[str, Value]]:
-        """Yield the new value of a tensor of two forms, and which it has."""
+        """Yield the new value of a tensor of two forms, and its form."""
         importer = self.importer
         forms = [self._form(each) for each in ((x.one, x.other) if isinstance(x, Variant) else (x,))]
         first = self._form(importer.tensor_constant(importer.initial(path), path))
@@ -267,7 +265,7 @@ class State:
         yield path, leaves[-1]
 
     def _widened(self, path: str, form: TensorPlan, found: TensorPlan, wrap: Any) -> None:
-        """Begin anew where a tensor has a size that is another one than what is known stays the same."""
+        """Restart if a tensor's size differs from the known invariant."""
         if not _is_alike(form, found):
             return
         dims = tuple(a if a == c else None for a, c in zip(form.dims, found.dims, strict=True))
@@ -281,7 +279,7 @@ class State:
     # Optionals
 
     def _became_optional(self, path: str, x: Any) -> Iterable[tuple[str, Value]]:
-        """Begin anew for an attribute that was None at first, or is None now."""
+        """Restart for an attribute that was initially None, or is None now."""
         first = self.importer.initial(path)
         if x is None and first is None:
             return ()
@@ -325,7 +323,7 @@ class State:
     # Lists and dicts
 
     def _check_parts(self, path: str, x: Any, form: Parts) -> None:
-        """Begin anew where a list has another length now, or a dict other keys."""
+        """Restart if a list's length or a dict's keys have changed."""
         if isinstance(x, tuple) and len(x) == len(form.parts):
             return
         content = getattr(x, "content", None)
@@ -360,14 +358,14 @@ class State:
             yield elements.type_of(item, lambda tensor: B.type_of(read(tensor)))
 
     def _fixed(self, type: Type) -> Type:
-        """Return a type without names: sizes of the inputs become those of the example for good, as all
-        tensors that calls put into a list must have one size."""
+        """Return a type without names: sizes of the inputs are fixed to the example's, because all tensors
+        that calls put into a list must have one size."""
         if isinstance(type, TupleType):
             return TupleType(tuple(map(self._fixed, type.elements)))
         if isinstance(type, ScalarType):
             return ScalarType(type.kind)
         for dim in type.shape if isinstance(type, TensorType) else ():
-            example = self.importer.inputs.example_of(dim)
+            example = self.importer.example_of(dim)
             if not isinstance(dim, int) and example is not None:
                 self.importer.require_equal(dim, example)
         return type
@@ -376,7 +374,7 @@ class State:
         if not isinstance(x, List | Dict):
             raise UnsupportedOp(f"attribute {path}, which calls change, is a {form.kind} or something else")
         if {str(self._fixed(each)) for each in self._types(x)} - {str(form.element)}:
-            self._element(path, x)  # says what differs
+            self._element(path, x)  # reports the difference
         (leaf,) = self._merger().leaves(form, x, self.importer.tensors.read)
         return leaf
 
@@ -391,19 +389,19 @@ def _zeros(form: TensorPlan, size: int) -> torch.Tensor:
 
 
 def _items(found: Any) -> Sequence[Any]:
-    """Return the elements of a list of the model's, or the pairs of a dict."""
+    """Return the elements of a list of the model, or the pairs of a dict."""
     return list(found.items()) if isinstance(found, dict) else found or []
 
 
 def _type_of(x: Any) -> Type:
-    """Return the type of a value of the model's."""
+    """Return the type of a value of the model."""
     if isinstance(x, torch.Tensor):
         return TensorType(dtype_name(x.dtype), tuple(x.shape))
     return TupleType(tuple(map(_type_of, x))) if isinstance(x, tuple) else ScalarType(kind_of(x))
 
 
 def _plain(x: Any, type: Type) -> Any:
-    """Return a value of the model's as a graph's text has it: arrays, and tuples for containers."""
+    """Return a value of the model in the form of a graph's text: arrays, and tuples for containers."""
     if isinstance(type, TupleType):
         return tuple(_plain(item, inner) for item, inner in zip(x, type.elements, strict=True))
     return array_of(x)[0] if isinstance(x, torch.Tensor) else x

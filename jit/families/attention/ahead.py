@@ -1,17 +1,16 @@
-"""What row tiles of attention prefetch: the keys and values of the next block, or of the next tile."""
+"""Prefetching by row tiles of attention: the keys and values of the next block, or of the next tile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...llvm.function import Int, Value
 from ...llvm.prefetch import unread
-from .emission import Emission, Keys, RowTile
+from .emission import Emission, Keys, Queries, RowTile
 from .parts import prefetch_rows
 from .problem import KEY_BLOCK
 
-MAX_AHEAD = 16  # keys of the next head that a row tile asks for
+MAX_AHEAD = 16  # keys of the next head that a row tile prefetches
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,16 @@ class Ahead:
     share: Int
 
 
-def ahead_of(
-    emission: Emission, rows: Int, batch: Sequence[Int], following: Sequence[Int], keys: Keys
-) -> Ahead:
-    """Return what the row tiles of `rows` rows prefetch: the next block of keys, or the next tile's first
-    (nothing where that is the same)."""
-    f, problem = emission.f, emission.problem
+def ahead_of(emission: Emission, queries: Queries, keys: Keys) -> Ahead:
+    """Return the prefetches of a tile's row tiles: the next block of keys, or the next tile's first (none if
+    that is the same)."""
+    f, problem, rows = emission.f, emission.problem, queries.rows
+    head, following = queries.head, queries.following
     nexts: list[Value] = []
     for operand in (emission.operands.k, emission.operands.v):
-        there = operand.at(following)
+        there = operand.at([*following.batch, 0, following.first])
         if not isinstance(keys.is_last, bool):
-            here = operand.at(batch)
+            here = operand.at([*head.batch, 0, head.first])
             step = operand.stride(problem.key_loop)
             after = unread(f, here, f.mul(f.add(keys.begin, KEY_BLOCK), step))
             there = f.select(keys.is_last, there, after)

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from ...llvm.abi import RT_SCRATCH
 from ...llvm.function import Function, Int, Value
-from ...loops.affine import Affine, affine
+from ...loops.affine import Operand
 from ...loops.bodies import LANES, BodyEmitter
 from ...spec import Term, Terms
 from .mask import Mask
 from .problem import KEY_BLOCK, Problem
+from .spec import accesses
 
 GROUP_SCORES = 16384  # of a group of row tiles, which read the same panels from the first-level cache
 RUNNING = 3 * LANES  # floats that a row tile keeps from block to block
@@ -20,10 +21,33 @@ F32 = 4  # bytes
 
 
 @dataclass(frozen=True)
-class RowTile:
-    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and where its scores and factors are.
+class Head:
+    """One turn of the batch loops, at `batch`: `q_len` queries and `k_len` keys from row `first` on."""
 
-    `running`: its rows' greatest scores so far, their sums, and what this block scales results by.
+    batch: Sequence[Int]
+    first: Int
+    q_len: Int
+    k_len: Int
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A tile's `rows` rows of q of a head, from `i0` on, which begin at `q`, and their results, at `out`.
+    `following`: the next tile's head."""
+
+    head: Head
+    following: Head
+    i0: Int
+    rows: Int
+    q: Value
+    out: Value
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Rows `begin` .. `begin` + `rows` - 1 of a tile, and the addresses of its scores and factors.
+
+    `running`: its rows' greatest scores so far, their sums, and this block's scale of results.
     """
 
     number: Int
@@ -44,23 +68,6 @@ class Keys:
     is_last: Value | bool
 
 
-@dataclass(frozen=True)
-class Operand:
-    """q, k, v or out: the buffer at `base`, and where its elements lie."""
-
-    f: Function
-    base: Value
-    access: Affine
-
-    def at(self, loops: Sequence[Int]) -> Value:
-        """Return the address where the outer loops are `loops`."""
-        return self.f.at(self.base, "float", self.access.offset(self.f, dict(enumerate(loops))))
-
-    def stride(self, loop: int) -> Int:
-        """Return by how many elements one step of `loop` moves."""
-        return self.access.stride(loop)
-
-
 class Operands(NamedTuple):
     """The buffers of an attention."""
 
@@ -71,8 +78,8 @@ class Operands(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Of scratch: `width` of a row of scores, `depth` (rows) of a panel of keys, `tile_scores` of a row tile
-    of scores, `group`: how many row tiles take each step together."""
+    """Sizes in scratch: `width` of a row of scores, `depth` (rows) of a panel of keys, `tile_scores` of a row
+    tile of scores, `group`: the number of row tiles that do each step together."""
 
     width: Int
     depth: Int
@@ -81,8 +88,7 @@ class Shape(NamedTuple):
 
 
 def _shape(f: Function, problem: Problem) -> Shape:
-    """Return the shape; call in the entry block. A group has as many row tiles as have GROUP_SCORES
-    scores."""
+    """Return the shape; call in the entry block. A group has as many row tiles as fit GROUP_SCORES scores."""
     n_keys, width = f.minimum(problem.k_len, KEY_BLOCK), problem.key_panel
     row = f.mul(f.ceildiv(n_keys, width), width)
     depth = f.mul(f.ceildiv(problem.head_dim, LANES), LANES)
@@ -93,7 +99,7 @@ def _shape(f: Function, problem: Problem) -> Shape:
 
 
 def _max_tiles(problem: Problem) -> int:
-    """Return the row tiles of a group at most."""
+    """Return the greatest number of row tiles of a group."""
     return max(GROUP_SCORES // (problem.tile.rows * problem.key_panel), 1)
 
 
@@ -104,9 +110,9 @@ def n_running(problem: Problem) -> int:
 
 @dataclass(frozen=True)
 class ScratchLayout:
-    """Where a thread's scratch holds what: results of a row tile (of all, where there are several blocks of
-    keys); factors, constants, maxima, sums, biases and scores of a group of them; what rows keep from block
-    to block; panels of keys, of values."""
+    """The layout of a thread's scratch: results of a row tile (of all, if there are several blocks of keys);
+    factors, constants, maxima, sums, biases and scores of a group of them; data that rows keep from block to
+    block; panels of keys, of values."""
 
     shape: Shape
     results: Value
@@ -142,7 +148,7 @@ class ScratchLayout:
 
 
 def scratch_terms(problem: Problem) -> Terms:
-    """Return bytes that hold what a ScratchLayout has, with every length rounded up."""
+    """Return the bytes of a ScratchLayout, with every length rounded up."""
     rows, panel, key_panel = problem.tile.rows, problem.panel, problem.key_panel
     extents = problem.spec.extents
     d, v = extents.head_dim, extents.v_dim
@@ -164,30 +170,40 @@ def scratch_terms(problem: Problem) -> Terms:
 
 @dataclass(frozen=True)
 class Emission:
-    """One emission of a problem."""
+    """One emission of a problem. `offsets`: the address of the segments' offsets, if there are segments."""
 
     f: Function
     problem: Problem
     operands: Operands
     mask: Mask
     scratch: ScratchLayout
+    offsets: Value | None
 
     @staticmethod
     def open(f: Function, problem: Problem) -> Emission:
         """Emit the addresses, strides and scratch of a kernel; call in the entry block."""
         spec = problem.spec
         bodies = BodyEmitter(f, spec.softmax.body, spec.buffers, problem.sizes, vector_loop=problem.key_loop)
-        layout = spec.layout
-        indices = (layout.q_index, layout.k_index, layout.v_index, layout.out_index)
-        operands = Operands(
-            *(
-                Operand(f, bodies.addresses[buffer], affine(f, spec.buffers[buffer], index, problem.sizes))
-                for buffer, index in zip((layout.q, layout.k, layout.v, layout.out), indices, strict=True)
-            )
-        )
+        touched = [(access, bodies.addresses[access.buffer]) for access in accesses(spec)]
+        operands = Operands(*(Operand.of(f, spec, access, problem.sizes, base) for access, base in touched))
         for role, operand in operands._asdict().items():
             if operand.stride(problem.feature_loop) != 1:
                 raise ValueError(
                     f"attention kernel: {role}'s head dimension must be its last axis (stride 1); copy {role}"
                 )
-        return Emission(f, problem, operands, Mask(f, spec, bodies), ScratchLayout.of(f, problem))
+        mask, scratch = Mask(f, spec, bodies), ScratchLayout.of(f, problem)
+        offsets = bodies.addresses[spec.segments.offsets] if spec.is_segmented else None
+        return Emission(f, problem, operands, mask, scratch, offsets)
+
+    def place(self, tile: Int) -> tuple[list[Int], Int]:
+        """Return the values of the batch loops and the block of rows of tile number `tile`."""
+        f, problem = self.f, self.problem
+        *batch, block = f.unravel(tile, [*problem.batch[1:], f.ceildiv(problem.q_len, problem.block)])
+        return batch if problem.batch else [], block
+
+    def places(self, tile: Int) -> tuple[list[Int], list[Int], Int]:
+        """Return the values of the batch loops of tile number `tile` and of the next one, and its block."""
+        f = self.f
+        batch, block = self.place(tile)
+        following, _ = self.place(f.minimum(f.add(tile, 1), f.sub(f.params[4], 1)))
+        return batch, following, block

@@ -1,10 +1,10 @@
-"""What attention makes of sums q . k: scores, scaled and masked by the spec's body, and their unit.
+"""Scores of attention: sums q . k, scaled and masked by the spec's body, and their unit.
 
-A weight e^x is 2^y with y = x log2(e). Where a body only selects -inf, log2(e) is part of the scale, and
-scores are powers of two (`Mask.unit` 1). What a body adds or computes stays as it is: times log2(e), a large
-number would be rounded once more, and the difference of two scores with it. There scores are multiplied by
-the unit log2(e) after the greatest is subtracted. A body that adds to the score, or selects -inf in its
-place, comes to a bias: one multiply-add then makes a score of a sum.
+A weight e^x is 2^y with y = x log2(e). If a body only selects -inf, log2(e) is part of the scale, and scores
+are powers of two (`Mask.unit` 1). Values that a body adds or computes are not scaled: times log2(e), a large
+number would be rounded once more, and so would the difference of two scores. Instead scores are multiplied by
+the unit log2(e) after the greatest is subtracted. A body that adds to the score, or replaces it by -inf, is a
+bias: one multiply-add then computes a score from a sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LOG2E = log2(e)
 
 @dataclass(frozen=True)
 class Bias:
-    """What a body adds to scores: instruction `value` (None: nothing); `is_mask`: -inf where it is false."""
+    """The term that a body adds to scores: instruction `value` (None: none); `is_mask`: -inf where it is
+    false."""
 
     value: int | None = None
     is_mask: bool = False
@@ -43,18 +44,18 @@ class Mask:
 
     @property
     def is_bias(self) -> bool:
-        """Whether the body comes to a bias."""
+        """Whether the body is a bias."""
         return self.bias is not None
 
     @property
     def is_same_in_rows(self) -> bool:
-        """Whether it comes to a bias that does not change with the query."""
+        """Whether it is a bias that does not depend on the query."""
         if self.bias is None:
             return False
         return self.bias.value is None or self.row_loop not in self.bodies.depends[self.bias.value]
 
     def known(self, outer: tuple[Value | int, ...]) -> dict[int, Value]:
-        """Emit what of the body does not change with the key."""
+        """Emit the parts of the body that do not depend on the key."""
         return self.bodies.emit(self.bodies.hoistable(self.row_loop + 1), Position((*outer, 0)))
 
     def biases(self, at: Position, known: dict[int, Value]) -> Vec:
@@ -83,7 +84,7 @@ class Mask:
 
 
 def _find_bias(body: Body, bodies: BodyEmitter) -> Bias | None:
-    """Return the bias that the body comes to, None if it does more than add one."""
+    """Return the bias that the body is equivalent to, None if it does more than add one."""
     if not body:
         return Bias()
     last = body[-1]

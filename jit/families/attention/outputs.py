@@ -28,7 +28,7 @@ class Outputs:
 
     @staticmethod
     def of(emission: Emission, keys: Keys, values: Value) -> Outputs:
-        """Return what emits the results from a block of keys."""
+        """Return the emitter of results from a block of keys."""
         problem = emission.problem
         kernels = [_kernels(emission, keys, adds) for adds in ((False,) if problem.is_one else (False, True))]
         return Outputs(emission, keys, values, kernels)
@@ -56,7 +56,7 @@ class Outputs:
                 self._store_results(tile, there, columns, panel.index)
 
     def _results(self, tile: RowTile, column: Int) -> Value:
-        """Return where scratch has a row tile's results in the panel from `column`."""
+        """Return the address in scratch of a row tile's results in the panel from `column`."""
         f, problem, results = self.emission.f, self.emission.problem, self.emission.scratch.results
         if problem.is_one:
             return results
@@ -95,9 +95,9 @@ def _ldc(emission: Emission) -> Int:
 
 
 def _kernels(emission: Emission, keys: Keys, adds: bool) -> MicroKernels:
-    """Return the micro-kernels that weigh the values of `keys`; `adds`: to what there is."""
-    # The count and the stride are passed, also where they are known: so kernels of all lengths, and of
-    # values in place and in panels, share their parts.
+    """Return the micro-kernels that weigh the values of `keys`; `adds`: they add to the results so far."""
+    # The count and the stride are arguments even if they are known, so kernels of all lengths, and of values
+    # in place and in panels, share their parts.
     f, problem = emission.f, emission.problem
     width = problem.key_panel
     group, count = problem.tile.rows * width, f.i64(keys.count)

@@ -1,4 +1,4 @@
-"""What kernels of attention call: packing, exponentials, prefetching, each compiled once for all lengths."""
+"""Parts of attention kernels: packing, exponentials, prefetching, each compiled once for all lengths."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...math.exponentials import WEIGHT, weight
 from ..matmul.arithmetic import VECTOR
-from ..matmul.lanes import load, tail
+from ..matmul.lanes import load, store, tail
 from ..matmul.microkernel import Ending
 
 MAX_UNROLLED = 8  # vectors of a row that are prefetched by straight-line code
-BLOCK_KEYS = 64  # of a row that one trip masks, or turns into weights
-LIMIT = 32.0  # of a row whose greatest score, as a power of two, is within it, scores are not shifted
+BLOCK_KEYS = 64  # of a row that one iteration masks, or turns into weights
+LIMIT = 32.0  # scores of a row are not shifted if the greatest, as a power of two, is within this
 ScoreChunk = Callable[[Int, Value, Value | None, State], State]
 
 
@@ -42,7 +42,7 @@ def over_keys(
 ) -> State:
     """Emit `chunk(j, place, mask, state)` for each vector of `keys`; `place`: of its scores in a row.
 
-    The row lies in panels of `most` rows and `width` keys. A trip does BLOCK_KEYS keys.
+    The row is in panels of `most` rows and `width` keys. An iteration does BLOCK_KEYS keys.
     """
 
     def at(panels: Value, key: Int) -> Value:
@@ -82,7 +82,7 @@ def _top(f: Function, tops: Value, most: int, running: Value | None) -> Vec:
 
 
 def _base(top: Vec, unit: float) -> Vec:
-    """Return what is subtracted from the scores of rows whose greatest is `top`."""
+    """Return the number that is subtracted from the scores of rows whose greatest is `top`."""
     return select(top.abs().le(LIMIT / unit) | top.eq(float("-inf")), 0.0, top)
 
 
@@ -92,7 +92,7 @@ def _weight(score: Vec, unit: float, constants: Sequence[Vec | float] = WEIGHT) 
 
 
 def write_constants(f: Function, to: Value, scale: float) -> None:
-    """Write what `weights_of_sums` reads: constants in memory that may change stay in registers."""
+    """Write the constants of `weights_of_sums`: constants in mutable memory stay in registers."""
     for i, number in enumerate((scale, *WEIGHT)):
         f.store(Value("float", f32_bits(number)), f.at(to, "float", i), align=4)
 
@@ -105,9 +105,9 @@ def clear(f: Function, tops: Value, totals: Value, most: int) -> None:
 
 
 def weights_of_sums(arguments: Sequence[Value], width: int, stride: int, unit: float) -> Ending:
-    """Return what turns sums q . k into weights 2^(unit * (scale * sum + bias)).
+    """Return the function from sums q . k to weights 2^(unit * (scale * sum + bias)).
 
-    `arguments`: the constants, where a panel's weights go, the biases of its keys (those of the next row
+    `arguments`: addresses of the constants, a panel's weights, the biases of its keys (those of the next row
     `stride` further), rows' maxima and rows' sums by lane.
     """
 
@@ -189,8 +189,8 @@ def finish(
     """Write 1 / the sum of each row's weights to `factors`; from block to block: 1 until `is_last`.
 
     `tops`, `totals`: each row's maxima and sums by lane. `is_safe`: a row that is masked everywhere gets the
-    factor 1, else NaN. `running`, if given: see `RowTile`. `unless_shifted`: do nothing but return true where
-    scores of a row must be shifted.
+    factor 1, else NaN. `running`, if given: see `RowTile`. `unless_shifted`: only return true if scores of a
+    row must be shifted.
     """
     top = _top(f, tops, most, running)
     base = _base(top, unit)
@@ -231,7 +231,7 @@ def factor_of_none(f: Function, like: Vec, k_len: Value, is_safe: bool) -> Vec:
 
 
 def _keep(f: Function, running: Value, top: Vec, base: Vec, total: Vec, unit: float) -> Vec:
-    """Write what rows keep of this block and those before; return their sums of both."""
+    """Write the rows' state after this block; return their total sums."""
     sums, scales = (f.at(running, "float", i * LANES) for i in (1, 2))
     before = _base(Vec(f, f.load(VECTOR, running, align=4)), unit)
     scale = _weight(at_most(before - base, 0.0), unit)
@@ -249,6 +249,18 @@ def rescale(f: Function, c: Value, scales: Value, rows: Value, ldc: Int, width: 
         for first in range(0, width, LANES):
             place = f.at(row, "float", first)
             f.store((Vec(f, f.load(VECTOR, place, align=4)) * scale).value, place, align=4)
+
+
+def clear_rows(f: Function, first: Value, rows: Value, stride: Value, dim: Int) -> None:
+    """Write zeros to `dim` elements of rows `stride` elements apart."""
+    with f.loop(0, rows) as r:
+        row = f.at(first, "float", f.mul(r.index, stride))
+
+        def chunk(column: Int, mask: Value | None, state: State) -> State:
+            store(f, splat(f, "f32", 0.0), f.at(row, "float", column), mask)
+            return state
+
+        strip(f, Range(0, dim), 1, chunk)
 
 
 def prefetch_rows(f: Function, first: Value, rows: Int, stride: Int, dim: Int, level: int) -> None:
@@ -271,7 +283,7 @@ def _prefetch_rows(f: Function, first: Value, rows: Value, stride: Value, dim: I
 def pack_keys(f: Function, k: Value, to: Value, k_len: Value, head_dim: Int, stride: Int, width: int) -> None:
     """Write keys as [ceil(k_len / width), head_dim rounded up to LANES, width].
 
-    The last key stands in for those past the end.
+    Positions past the end repeat the last key.
     """
     depth = f.mul(f.ceildiv(head_dim, LANES), LANES)
     whole = isinstance(head_dim, int) and head_dim % LANES == 0

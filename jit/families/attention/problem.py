@@ -13,9 +13,9 @@ from ..matmul.row_shares import row_counts
 from ..matmul.schedules import PANEL, SCHEDULES, Schedule, default_schedule
 from .spec import Attention
 
-BLOCK = 546  # query rows of a tile at most: they share one copy of the keys and values
+BLOCK = 546  # at most, query rows of a tile, which share one copy of the keys and values
 KEY_BLOCK = 512  # keys whose panels and values are in use together; the order of sums depends on it
-IN_PLACE = 128  # keys at most whose values are read where they are, not copied into panels
+IN_PLACE = 128  # at most, keys whose values are read in place, not copied into panels
 
 
 class Tile(NamedTuple):
@@ -26,9 +26,9 @@ class Tile(NamedTuple):
     vectors: int
 
 
-# By the names of the results' register tiles. Scores take 6x64 wherever registers are many: 10 loads for 24
-# FMAs reach 96 % of the peak, 16 for 28 reach 94 and 14 for 24 reach 90 %. So two tiles of 6 rows of scores
-# make one of 12 rows of results.
+# By the names of the results' register tiles. Scores use 6x64 wherever there are many registers: 10 loads for
+# 24 FMAs reach 96 % of the peak, 16 for 28 reach 94 and 14 for 24 reach 90 %. So two tiles of 6 rows of
+# scores make one of 12 rows of results.
 TILES = {
     "6x64": Tile(6, SCHEDULES["6x64"], 4),
     "14x32": Tile(12, SCHEDULES["6x64"], 2),
@@ -37,7 +37,7 @@ TILES = {
 
 
 def choose_schedule(f: Function, v_dim: Int) -> str:
-    """Return the name of the register tile: the widest whose panels the values fill, at least by half."""
+    """Return the name of the register tile: the widest whose panels are at least half full of values."""
     name = default_schedule(f)
     is_full = isinstance(v_dim, int) and -v_dim % (2 * PANEL) < PANEL
     return "6x64" if name == "14x32" and is_full else name
@@ -55,6 +55,7 @@ class Problem:
     k_len: Int
     head_dim: Int
     v_dim: Int
+    tokens: Int
 
     @property
     def row_loop(self) -> int:
@@ -72,6 +73,12 @@ class Problem:
         return self.row_loop + 2
 
     @property
+    def n_offsets(self) -> Int:
+        """The number of the segments' offsets."""
+        (count,) = self.spec.buffers[self.spec.segments.offsets].shape
+        return resolve(count, self.sizes)
+
+    @property
     def panel(self) -> int:
         """The columns of the panels of values."""
         return max(PANEL, LANES * self.tile.vectors)
@@ -83,7 +90,7 @@ class Problem:
 
     @property
     def block(self) -> int:
-        """The query rows of a tile of the kernel: evenly split where their number is known."""
+        """The query rows of a tile of the kernel: evenly split if their number is known."""
         whole = BLOCK // self.tile.rows * self.tile.rows
         if not isinstance(self.q_len, int):
             return whole
@@ -102,8 +109,8 @@ class Problem:
 
     @property
     def in_place(self) -> bool:
-        """Whether values are read where they are: copying them would not pay, since one row tile reads them,
-        or they are few."""
+        """Whether values are read in place: copying does not pay if one row tile reads them, or they are
+        few."""
         rows, keys = most(self.q_len), most(self.k_len)
         is_little = rows is not None and rows <= self.tile.rows or keys is not None and keys <= IN_PLACE
         return self.is_whole and is_little
@@ -111,6 +118,8 @@ class Problem:
     @property
     def row_counts(self) -> list[int]:
         """The numbers of rows that a row tile may have."""
+        if self.spec.is_segmented:
+            return list(range(1, self.tile.rows + 1))
         return row_counts(self.q_len, self.block, self.tile.rows)
 
 
@@ -118,7 +127,5 @@ def problem_of(spec: Attention, sizes: Sequence[Int], tile: Tile) -> Problem:
     """Return the problem of `spec`."""
     extents = spec.extents
     batch = [resolve(size, sizes) for size in extents.batch]
-    lengths = (
-        resolve(size, sizes) for size in (extents.q_len, extents.k_len, extents.head_dim, extents.v_dim)
-    )
-    return Problem(spec, sizes, tile, batch, *lengths)
+    lengths = extents.q_len, extents.k_len, extents.head_dim, extents.v_dim, spec.segments.tokens
+    return Problem(spec, sizes, tile, batch, *(resolve(size, sizes) for size in lengths))

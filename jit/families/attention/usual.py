@@ -1,4 +1,4 @@
-"""Attention whose parts a transformer with such heads needs: compiled before its graph is known."""
+"""Usual attention kernels, for speculative compilation: their parts occur in transformers with such heads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from .spec import Attention, Extents, Layout, Softmax
 
 
 def usual_attention(heads: int, width: int, mask: str = "") -> Attention[Dim]:
-    """Return self-attention of any batch and length with heads of this width, side by side in memory.
-    `mask`: what is seen differs by "query", by "sequence", or all is seen."""
+    """Return self-attention of any batch and length with heads of this width, adjacent in memory. `mask`:
+    masked by "query", by "sequence", or not at all ("")."""
     batch, length = Dim(0), Dim(1)
     rows = Buffer("f32", (batch, length, heads, width))
     out = Buffer("f32", (batch, length, heads, width), True)

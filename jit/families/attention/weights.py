@@ -26,16 +26,16 @@ def spread(count: int, most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Weights:
-    """Emits the weights of row tiles for a block of keys. `outer`, where it is asked for: the batch loops and
-    the first row of a tile."""
+    """Emits the weights of row tiles for a block of keys. `outer`, where needed: the batch loops and the
+    first row of a tile."""
 
     emission: Emission
 
     def emit(self, tile: RowTile, q: Value, outer: tuple[Int, ...], keys: Keys) -> None:
         """Write a row tile's weights and factors; its queries begin at `q`.
 
-        First as if no score had to be shifted, straight from the registers; where one has to, again, and so
-        all row tiles after it.
+        First without shifting scores, straight from the registers; if one must be shifted, again, and so for
+        all later row tiles.
         """
         f, must_shift = self.emission.f, self.emission.scratch.must_shift
         if not self.emission.mask.is_bias:
@@ -47,7 +47,7 @@ class Weights:
             self._of_scores(tile, q, outer, keys)
 
     def write_biases(self, to: Value, outer: tuple[Int, ...], keys: Keys, most: int) -> None:
-        """Write what a block's keys add to scores, in panels of `most` rows; -inf past the last key."""
+        """Write the biases of a block's keys, in panels of `most` rows; -inf past the last key."""
         f, mask_of = self.emission.f, self.emission.mask
         known = mask_of.known(outer)
 
@@ -59,7 +59,7 @@ class Weights:
         over_keys(f, to, Range(0, keys.count), most, self.emission.problem.key_panel, chunk, [])
 
     def _of_sums(self, tile: RowTile, q: Value, outer: tuple[Int, ...], keys: Keys) -> None:
-        """Write a row tile's weights and factors where no score has to be shifted; else note that."""
+        """Write a row tile's weights and factors if no score must be shifted; else note that."""
         f, problem, scratch = self.emission.f, self.emission.problem, self.emission.scratch
         if not self.emission.mask.is_same_in_rows:
             with f.loop(0, tile.rows) as r:
@@ -96,8 +96,8 @@ class Weights:
 
     # scores
     def _scores(self, tile: RowTile, rows: int, q: Value, k_len: Int, are_weights: bool) -> None:
-        """scores[i, j] = q[i] . k[j], unscaled, of whole panels; or the weights that they are if none has to
-        be shifted, of a last panel only the vectors that have keys."""
+        """scores[i, j] = q[i] . k[j], unscaled, of whole panels; or weights, if none must be shifted, of a
+        last panel only the vectors that have keys."""
         f, width = self.emission.f, self.emission.problem.key_panel
         most = width // LANES
 

@@ -1,8 +1,8 @@
 """The Concat family: several nests that fill one output.
 
-The tiles are those of the output, as if one nest wrote it. Tile t of n does, of every piece with m tiles of
-its own, those from t * m // n to (t + 1) * m // n - 1: any partition of the tiles shares out every piece, and
-pieces that lie side by side in the output are written side by side.
+The tiles are those of the output, as if one nest wrote it. Of every piece with m tiles, tile t of n does
+those from t * m // n to (t + 1) * m // n - 1: any partition of the tiles divides every piece, and adjacent
+pieces of the output are written together.
 """
 
 from __future__ import annotations
@@ -56,12 +56,16 @@ def _fill(out: Buffer) -> Nest:
 
 
 def _share(f: Function, tile: Int, count: Int, n_tiles: Int) -> Int:
-    """Return the first of a piece's `count` tiles in tile number `tile` of `n_tiles`."""
-    return tile if count == n_tiles else f.udiv(f.mul(tile, count), n_tiles)
+    """Return the first of a piece's `count` tiles in tile number `tile` of `n_tiles`: tile * count // n_tiles
+    by products that stay below n_tiles**2, however many tiles a piece has."""
+    if count == n_tiles:
+        return tile
+    whole, rest = f.udiv(count, n_tiles), f.urem(count, n_tiles)
+    return f.add(f.mul(tile, whole), f.udiv(f.mul(tile, rest), n_tiles))
 
 
 def _tile_bytes(spec: Concat, out: int, piece: Piece, sizes: Sequence[Int]) -> int:
-    """Return the traffic of a piece's tile: its part of what an output tile's is.
+    """Return the traffic of a piece's tile: its share of an output tile's.
 
     Along axes that are whole in an output tile, the piece is narrower than the output.
     """

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from ...decode import refuse
 from ...dependence import Launch
 from ...evaluation import Evaluation
+from ...spec import BufferAccess, body_accesses
 from ...spec_check import BodyCheck
-from ..family import BufferAccess, Example, Family, body_accesses
+from ..family import Example, Family
 from .concat import emit
 from .spec import Concat
 
@@ -23,8 +25,14 @@ def _evaluate(run: Evaluation, spec: Concat) -> None:
 
 
 def _check(spec: Concat) -> None:
+    n_outputs = sum(buffer.is_output for buffer in spec.buffers)
+    if n_outputs != 1:
+        raise refuse("buffers", n_outputs, "one output, beside the inputs")
     for i, piece in enumerate(spec.pieces):
         BodyCheck(spec, f"pieces[{i}].body", len(piece.domain)).check(piece.body)
+        n_stores = sum(instr.op == "store" for instr in piece.body)
+        if n_stores != 1:
+            raise refuse(f"pieces[{i}].body", n_stores, "a body of one store")
 
 
 def _follow(launch: Launch, spec: Concat) -> None:

@@ -1,4 +1,4 @@
-"""What a Concat computes."""
+"""The spec of Concat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Piece(Generic[Unknown]):
 class Concat(KernelSpec[Unknown]):
     """Nests (`pieces`) that write the one output buffer together, each element in exactly one of them.
 
-    Each piece means what a `Nest` of its domain and body does. A piece may be empty (a loop of size 0).
+    Each piece is equivalent to a `Nest` of its domain and body. A piece may be empty (a loop of size 0).
     """
 
     family: ClassVar[str] = "concat"

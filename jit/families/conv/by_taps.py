@@ -1,9 +1,9 @@
-"""A Conv by taps whose weights are packed for Winograd's: all taps of a channel side by side.
+"""A Conv by taps with weights packed for Winograd's algorithm: all taps of a channel are adjacent.
 
-In a small image many rows, those at its sides, see a line of taps outside. Where a block's rows are known,
-those that miss the same side lie together, and row tiles leave out the taps that none of their rows sees: in
-an image of 7 x 7 these are 16 % of all. An element outside of the image is 0 and weights in this layout are
-finite, so what is left out would add zeros, and the bits stay the same.
+In a small image many rows, those at its sides, have a line of taps outside. If a block's rows are known,
+those that miss the same side are grouped, and row tiles skip the taps that are outside for all of their rows:
+in an image of 7 x 7 these are 16 % of all. An element outside of the image is 0 and weights in this layout
+are finite, so the skipped terms would be zeros, and the bits stay the same.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .pixels import geometry_of
 from .spec import Conv, Window
 from .winograd_points import TAPS
 
-MAX_PIXELS = 64  # of an image's outputs: of more, those at its sides are too few to save what sorting takes
-LEAST_WEIGHTS = 64 * 64  # under a tap: with fewer, sorting a block of rows takes as long as it saves
+MAX_PIXELS = 64  # of an image's outputs: with more, the share at the sides is too small to pay for sorting
+LEAST_WEIGHTS = 64 * 64  # under a tap: with fewer, sorting a block of rows costs as much as it saves
 SIDES = 4  # of an image
 
 
@@ -41,8 +41,8 @@ def has_few_pixels(window: Window[Unknown]) -> bool:
 
 
 class SortedRows(Indirection):
-    """The addresses of a block's rows, sorted by the side of the image that they lie at, and behind them the
-    bits of the taps that each row sees. Construct it in the entry block."""
+    """The addresses of a block's rows, sorted by their side of the image, followed by bit masks of the taps
+    inside of the image for each row. Construct it in the entry block."""
 
     def __init__(self, f: Function, problem: Problem, spec: Conv, image: Value, place: Value) -> None:
         super().__init__(f, geometry_of(f, spec, problem.sizes), image, place, problem.block)
@@ -81,16 +81,16 @@ class SortedRows(Indirection):
             f.store(f.load("i64", there, align=8), here, align=8)
 
     def row(self, place: Int) -> Value:
-        """Return which row of the block stands at a place among the sorted ones."""
+        """Return the row of the block at a position of the sorted order."""
         return self.f.load("i64", self.f.at(self.order, "i64", place), align=8)
 
     def _bits(self, row: Int) -> Value:
-        """Return the bits of the taps that a row sees."""
+        """Return the bit mask of the taps inside of the image for a row."""
         place = self.f.at(self.table, "i64", self.f.add(self.taps * self.apart, row))
         return self.f.load("i64", place, align=8)
 
     def _see(self, rows: Int) -> None:
-        """Emit the bits of the taps that each row sees, behind the addresses."""
+        """Emit the bit masks of taps of all rows, after the addresses."""
         f = self.f
         zeros = f.splat(f.op("i64", f"ptrtoint ptr {self.zeros.name} to i64"), ADDRESSES)
         with f.loop(0, rows, ADDRESSES) as row:
@@ -108,8 +108,8 @@ class SortedRows(Indirection):
             f.store(seen, f.at(self.table, "i64", f.add(self.taps * self.apart, row.index)), align=8)
 
     def _side(self, seen: Value) -> Int:
-        """Return the number of the side at which a row sees nothing, a corner's going round with the clock;
-        SIDES inside of the image."""
+        """Return the number of the side beyond which a row's taps reach, corners clockwise; SIDES inside of
+        the image."""
         f, along, down = self.f, range(TAPS), range(TAPS)
         line, column = sum(1 << x for x in along), sum(1 << TAPS * y for y in down)
         lines = (line, column << TAPS - 1, line << TAPS * (TAPS - 1), column)
@@ -125,7 +125,7 @@ class SortedRows(Indirection):
         return side
 
     def _append(self, side: int, rows: Int, count: Int) -> Int:
-        """Append the rows of a side to the order, which has `count`; return how many it has then."""
+        """Append the rows of a side to the order of `count` rows; return the new count."""
         f = self.f
         with f.loop(0, rows, carried=[f.i64(count)]) as row:
             f.store(f.i64(row.index), f.at(self.order, "i64", row.carried[0]), align=8)
@@ -136,8 +136,8 @@ class SortedRows(Indirection):
 
 
 class SortedProduct(Product):
-    """The tiles of a product whose rows are sorted: they are put back in order behind their sums, which hence
-    go through scratch."""
+    """The tiles of a product whose rows are sorted: they are put back in order after their sums, which
+    therefore go through scratch."""
 
     def finish(self, tile: RowTile) -> Finish:
         """See `Product`."""
@@ -154,7 +154,7 @@ class SortedProduct(Product):
 
 
 def alone(f: Function, spec: Conv, problem: Problem) -> Product:
-    """Return the product of a kernel that has no other way: its tiles are those of any matmul. Known rows
+    """Return the product of a kernel without an alternative: its tiles are those of any matmul. Known rows
     are sorted. Call in the entry block."""
     n, k = problem.n, problem.k
     has_many = isinstance(n, int) and isinstance(k, int) and n * k >= LEAST_WEIGHTS * TAPS * TAPS
@@ -168,8 +168,8 @@ def alone(f: Function, spec: Conv, problem: Problem) -> Product:
 
 
 def beside(f: Function, spec: Conv, problem: Problem) -> Product:
-    """Return the product of a kernel that has another way as well: shares of rows are as long as that one's
-    blocks, of any number of rows. Call in the entry block."""
+    """Return the product of a kernel with an alternative: shares of rows are as long as the alternative's
+    blocks, for any number of rows. Call in the entry block."""
     most = winograd.PIXELS_OF_TILE * winograd.MAX_TILES + winograd.PIXELS_OF_WEIGHTS + 1
     problem = replace(problem, block=most)
     made = _product(f, spec, problem)
@@ -179,7 +179,7 @@ def beside(f: Function, spec: Conv, problem: Problem) -> Product:
 
 
 def _product(f: Function, spec: Conv, problem: Problem) -> Product:
-    """Return the product with rows as they come."""
+    """Return the product with rows in their order."""
     f.takes("indirection")
     emission, image, place = _opened(f, spec, problem)
     lhs = Indirection(f, geometry_of(f, spec, problem.sizes), image, place, problem.block)
@@ -188,15 +188,15 @@ def _product(f: Function, spec: Conv, problem: Problem) -> Product:
 
 
 def _opened(f: Function, spec: Conv, problem: Problem) -> tuple[Emission, Value, Value]:
-    """Return the emission of a product, the image, and where scratch has room for addresses."""
+    """Return the emission of a product, the image, and the address in scratch for addresses."""
     emission = Emission.open(f, problem)
     place = emission.scratch.behind_copy(f, problem)
     return emission, emission.bodies.addresses[spec.product.a], place
 
 
 def emit_shares(product: Product, generated: Generated) -> None:
-    """Emit the loop over the tiles of another kernel, `generated`, the last of which are the same columns:
-    each block has its even share of all rows, cut where a batch loop goes on."""
+    """Emit the loop over the tiles of another kernel, `generated`, with the same columns as innermost tiles:
+    each block has an even share of all rows, cut at iterations of batch loops."""
     emission, lhs, problem = product.emission, product.lhs, product.emission.problem
     assert isinstance(lhs, Indirection)
     f, m, width = emission.f, problem.m, problem.width

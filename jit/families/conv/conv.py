@@ -1,19 +1,16 @@
 """The Conv family: a product whose rows of A are patches of an image.
 
-A block of rows is an output range of any images and output rows joined, so narrow images fill register tiles
-as wide ones do. Patches are read in place (`indirection`) or, where an image is expanded or rows must be
-whole, copied into scratch a block at a time (`patches`). Nothing is padded in memory: what lies outside of
-the image is read as zeros.
+A block of rows is a range of outputs across images and lines, so narrow images fill register tiles like wide
+ones. Patches are read in place (`indirection`) or, if an image is expanded or rows must be whole, copied into
+scratch a block at a time (`patches`). Nothing is padded in memory: elements outside of the image are read as
+zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
-
-import numpy as np
 
 from ...llvm.abi import Generated, Generator, check_schedule, resolve
 from ...llvm.function import Function, Int
@@ -21,8 +18,9 @@ from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.chunks import Pieces
-from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules, pack_panels, pack_together
-from ..matmul.problem import TOGETHER, Problem, may_use_tiles, problem_of
+from ..matmul.layouts import WINOGRAD, layout_of
+from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules
+from ..matmul.problem import Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
 from ..matmul.schedules import SCHEDULES, Schedule
 from . import by_taps, depthwise, padded, planes, winograd, winograd_bytes
@@ -32,23 +30,6 @@ from .patches import Patches
 from .pixels import geometry_of
 from .rows import where_equal
 from .spec import Conv
-from .winograd_points import LAYOUT
-
-
-def pack_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Return a [K, N] weight as `pack_panels` does, each group's columns by themselves, one after another."""
-    return _of_groups(pack_panels, weight, groups)
-
-
-def pack_groups_together(weight: np.ndarray, groups: int, layout: str) -> np.ndarray:
-    """Return a [K, N] weight as `pack_together` does, each group's columns by themselves, one after
-    another."""
-    return _of_groups(partial(pack_together, layout=layout), weight, groups)
-
-
-def _of_groups(pack: Callable[[np.ndarray], np.ndarray], weight: np.ndarray, groups: int) -> np.ndarray:
-    parts = [pack(part) for part in np.split(weight, groups, axis=1)]
-    return np.concatenate(parts) if groups > 1 else parts[0]
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -61,8 +42,8 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 
 def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Conv as a product of its patches and the weights, or at points if that is sooner
-    done."""
+    """Emit the kernel of a Conv as a product of its patches and the weights, or at points if that is
+    faster."""
     if winograd_bytes.fits(f, spec, sizes):
         check_operands(spec)
         return winograd_bytes.emit(f, spec, sizes, schedule)
@@ -74,8 +55,8 @@ def _emit_product(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str |
 
 
 def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
-    """Emit the kernel of a Conv whose weights are packed for Winograd's: by taps where images are small. Code
-    of any size has both ways."""
+    """Emit the kernel of a Conv whose weights are packed for Winograd's: by taps if images are small. Generic
+    code has both."""
     winograd.check(spec)
     is_small = not winograd.is_plain(spec.window) or winograd.is_small(f, spec, sizes)
     if is_small is False:
@@ -91,14 +72,14 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
     generated = at_points.generated(name)
     least = few.emission.scratch.sums_bytes + sum(count for count, _ in few.lhs.scratch())
     f.either(is_small, lambda: by_taps.emit_shares(few, generated), at_points.emit_tiles)
-    assert generated.work.scratch[0] >= (least, ())  # they lie in the same place
+    assert generated.work.scratch[0] >= (least, ())  # they share the scratch
     return generated
 
 
 #: The first one that fits is taken.
 VARIANTS: tuple[Variant[Conv, Generator], ...] = (
     Variant("planes", lambda spec: spec.planes, planes.emit),
-    Variant("winograd", lambda spec: spec.product.b_layout == LAYOUT, _emit_for_points),
+    Variant("winograd", lambda spec: spec.product.b_layout == WINOGRAD, _emit_for_points),
     Variant("depthwise", is_depthwise, depthwise.emit),
     Variant("product", lambda spec: True, _emit_product),
 )
@@ -111,7 +92,7 @@ def _check_window(spec: Conv) -> None:
     if {len(axis) for axis in axes} != {len(spec.buffers[given.a].shape) - 2}:
         raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
     channels = spec.buffers[given.a].shape[-1]
-    together = TOGETHER.get(given.b_layout, 1)
+    together = layout_of(spec).together
     if together > 1 and not (isinstance(channels, int) and channels % (together * groups) == 0):
         raise ValueError(
             f"conv kernel: {channels} channels in {groups} groups; {given.b_layout} take multiples of "
@@ -122,9 +103,9 @@ def _check_window(spec: Conv) -> None:
 
 
 def piece_of(spec: Conv) -> int:
-    """Return the steps under each tap where the spec knows them, else 0: its sums are cut between taps."""
+    """Return the steps under each tap if the spec knows them, else 0: sums are cut between taps."""
     channels = spec.buffers[spec.product.a].shape[-1]
-    step = TOGETHER.get(spec.product.b_layout, 1)
+    step = layout_of(spec).together
     return channels // spec.window.groups // step if isinstance(channels, int) else 0
 
 
@@ -149,7 +130,7 @@ def patch_problem(
 ) -> Problem:
     """Return the problem of the product of a Conv's patches; `together`: see `Pieces`.
 
-    Where rows are read in the image, all elements that they are spread over count for their block.
+    If rows are read in the image, all elements that they cover count for their block.
     """
     taps = prod(spec.window.kernel) if fits_indirection(f, spec) else 0
     channels = spec.buffers[spec.product.a].shape[-1]

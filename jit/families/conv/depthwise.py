@@ -1,12 +1,11 @@
-"""A Conv of narrow groups, the depthwise one foremost: vectors lie along the channels of several groups.
+"""A Conv of narrow groups, mainly depthwise: vectors are along the channels of several groups.
 
-A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is a few lines of outputs. They
-are done a few pixels of each at a time, so that lines of the image are read again from the first-level
-cache; the sums of these pixels stay in registers until the epilogue has stored them. Each pixel of the image
-is loaded once for all taps of its line, not once for each output; in groups of more than one channel each
-channel in turn is spread over its group's lanes. Lines of the image that do not exist are left out. Columns
-that do not are zeros: blocks at the ends of a line of known length have code of their own, else a table says
-for every tap where to read.
+A group has as many outputs as channels, 1, 2, 4 or 8. A tile of the kernel is a few lines of outputs. A few
+pixels of each line are done at a time, so that lines of the image are reread from the first-level cache; the
+sums of these pixels stay in registers until the epilogue has stored them. Each pixel of the image is loaded
+once for all taps of its line, not once for each output; in groups of several channels each channel in turn is
+broadcast to its group's lanes. Lines outside of the image are skipped. Columns outside are zeros: blocks at
+the ends of a line of known length have separate code, else a table has the address for every tap.
 
 An image may be of bytes (u8), which are widened to f32 when they are loaded: with weights that are integers
 of a byte and fewer than 500 taps the sums are exact.
@@ -22,12 +21,14 @@ import numpy as np
 
 from ....vm.layout import LIMITS
 from ....vm.program import Lines, Work
+from ...llvm import masked
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule
 from ...llvm.conversion import widened
-from ...llvm.dtypes import DTYPES, vector
+from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec
 from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
+from ...spec import Index
 from ..matmul.arithmetic import VECTOR
 from ..matmul.lanes import load
 from ..matmul.lines import is_read_again, lines_of_results
@@ -39,10 +40,10 @@ from .pixels import AXES, flat, geometry_of
 from .spec import Conv
 
 PIXELS = 7  # at a time, of a line of unknown length
-MAX_PIXELS = 8  # at a time; half as many where vector registers are short of room
+MAX_PIXELS = 8  # at a time; half as many if there are few vector registers
 LINES = 4  # of outputs in a tile
-STRIP_BYTES = 24 * 1024  # of weights and of the lines that a block reads: they stay in the first-level cache
-MAX_EDGES = 2  # blocks of a line beside those inside of the image that have code of their own
+STRIP_BYTES = 24 * 1024  # of weights and of a block's lines, which stay in the first-level cache
+MAX_EDGES = 2  # edge blocks of a line that have separate code
 NAME = "pixels"  # of the one schedule
 IMAGE_DTYPES = ("f32", "u8")
 
@@ -59,10 +60,10 @@ def is_depthwise(spec: Conv) -> bool:
     given = spec.product
     window, channels = spec.window, spec.buffers[given.a].shape[-1]
     is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
-    has_element = spec.buffers[given.a].dtype in IMAGE_DTYPES
-    return (
-        given.b_layout == "rows" and is_plain and has_element and is_narrow(channels, given.n, window.groups)
-    )
+    has_element, k_loop = spec.buffers[given.a].dtype in IMAGE_DTYPES, len(given.batch) + 2
+    has_rows = spec.buffers[given.b].shape == (given.k, given.n) and given.b_layout == "rows"
+    has_weights = has_rows and given.b_index == (Index(loop=k_loop), Index(loop=k_loop - 1))
+    return has_weights and is_plain and has_element and is_narrow(channels, given.n, window.groups)
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -73,7 +74,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 
 def _pixels(f: Function, along: Int) -> int:
-    """Return how many outputs of a line of `along` are done at a time: those that leave the least rest."""
+    """Return how many outputs of a line of `along` are done at a time, with the smallest remainder."""
     most = MAX_PIXELS if default_schedule(f) == "14x32" else MAX_PIXELS // 2
     if not isinstance(along, int):
         return min(most, PIXELS)
@@ -111,13 +112,7 @@ class ImageElement:
         """Return LANES of them in f32; lanes outside `mask` are 0 and not read."""
         if self.dtype == "f32":
             return load(g, address, mask)
-        kind = vector(self.memory, LANES)
-        if mask is None:
-            narrow = g.load(kind, address, align=1)
-        else:
-            name = f"llvm.masked.load.v{LANES}{self.memory}.p0"
-            narrow = g.call(kind, name, address, Value("i32", "1"), mask, Value(kind, "zeroinitializer"))
-        return widened(Vec(g, narrow), self.dtype).value
+        return widened(Vec(g, masked.load(g, self.memory, address, 1, mask)), self.dtype).value
 
 
 class _Depthwise:
@@ -148,7 +143,7 @@ class _Depthwise:
 
     @property
     def strip(self) -> int:
-        """The channels that are done before others: what blocks of a tile's lines read again stays near."""
+        """The channels of one strip: data that blocks of a tile's lines reread stays in a near cache."""
         kernel, window = self.window.kernel, self.window
         lines = (LINES - 1) * window.stride[0] + (kernel[0] - 1) * window.dilation[0] + 1
         image = lines * self.columns(self.pixels) * DTYPES[self.image.dtype].bytes
@@ -156,7 +151,7 @@ class _Depthwise:
         return max(STRIP_BYTES // of_channel // LANES, 1) * LANES
 
     def columns(self, pixels: int) -> int:
-        """Return how many columns of the image `pixels` outputs side by side see."""
+        """Return how many columns of the image `pixels` adjacent outputs read."""
         window = self.window
         return (pixels - 1) * window.stride[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
 
@@ -181,7 +176,7 @@ class _Depthwise:
         return Generated(Work(tiles, scratch, ((work, (out[-1],)),), lines), name)
 
     def _image_lines(self) -> tuple[Lines, ...]:
-        """Return which lines of the image and of the results a tile takes."""
+        """Return the lines of the image and of the results of a tile."""
         spec, window, image = self.spec, self.window, self.spec.product.a
         height, reach = spec.buffers[image].shape[1], (window.kernel[0] - 1) * window.dilation[0] + 1
         results = lines_of_results(spec, 1, window.out[0])
@@ -215,7 +210,7 @@ class _Depthwise:
             blocks(place, place + block.pixels, block)
 
     def _by_table(self, blocks: Callable[[Int, Int, Block], None]) -> None:
-        """Emit `blocks` of any line, by a table where they see padding; single outputs where it ends."""
+        """Emit `blocks` of any line, by a table at padding; single outputs at the end."""
         f = self.f
         whole = f.mul(f.udiv(self.sides.along, self.pixels), self.pixels)
         with f.loop(0, whole, self.pixels) as x:
@@ -232,11 +227,11 @@ class _Depthwise:
             blocks(whole, self.sides.along, Block(1, None))
 
     def _left_of(self, x: Int) -> Int:
-        """Return the first column that output x of a line sees."""
+        """Return the first column that output x of a line reads."""
         return self.f.sub(self.f.mul(x, self.window.stride[1]), self.window.low[1])
 
     def _inside(self) -> tuple[int, int]:
-        """Return the range of a known line's outputs whose whole blocks see no padding."""
+        """Return the range of a known line's outputs whose whole blocks read no padding."""
         assert isinstance(self.sides.along, int) and isinstance(self.sides.across, int)
         step, low, whole = (
             self.pixels * self.window.stride[1],
@@ -248,8 +243,7 @@ class _Depthwise:
         return begin * self.pixels, max(begin, end) * self.pixels
 
     def _edges(self) -> list[tuple[int, Block]] | None:
-        """Return a known line's other blocks and where they begin; None: there are too many, or they are
-        long."""
+        """Return a known line's other blocks and their starts; None: there are too many, or they are long."""
         along, across, pixels = self.sides.along, self.sides.across, self.pixels
         if self.group > 1 or not (isinstance(along, int) and isinstance(across, int)):
             return None
@@ -305,11 +299,11 @@ class _Depthwise:
         f.call_part(block.name, define, *f.params[:3], *given)
 
     def _taps_inside(self, top: Int, step: int) -> tuple[Int, Int]:
-        """Return the first tap whose line exists, and the one behind the last; lines are `step` apart."""
+        """Return the range of taps whose lines exist; lines are `step` apart."""
         f, taps = self.f, self.window.kernel[0]
 
         def reached(place: Int) -> Value:
-            """How many taps lie before `place`."""
+            """The number of taps before `place`."""
             n = f.udiv(f.maximum(f.add(f.sub(place, top), step - 1), 0), step)
             return f.i64(f.minimum(n, taps))
 
@@ -317,7 +311,7 @@ class _Depthwise:
         return lowest, f.maximum(reached(self.sides.height), lowest)
 
     def _fill(self, start: Value, left: Int, rows: Value, apart: Value, columns: int) -> None:
-        """Emit the table of where the columns of each line begin: [rows, columns]; zeros outside."""
+        """Emit the table of the addresses of columns: [rows, columns]; of zeros outside."""
         f = self.f
         with f.loop(0, rows) as row, f.loop(0, columns) as column:
             place = f.add(left, column.index)
@@ -347,8 +341,8 @@ class _Outputs:
     def emit(self, given: Sequence[Value]) -> None:
         """Emit the code.
 
-        `given`: where lines or their table begin, how far they are apart, the weights of the first one, how
-        many there are, the range of channels, and the first output's place in the epilogue's loops.
+        `given`: the address of lines or their table, their distance, the weights of the first one, their
+        number, the range of channels, and the first output's position in the epilogue's loops.
         """
         g = self.g
         begin, end = given[4:6]
@@ -390,7 +384,8 @@ class _Outputs:
     def _line(
         self, start: Value, apart: Value, row: Int, c: Int, mask: Value | None
     ) -> Callable[[int, int], Value]:
-        """Return what gives LANES channels of a column of line `row`, one of each group spread over it."""
+        """Return the loader of LANES channels of a column of line `row`, with one channel of each group
+        broadcast over the group."""
         g, known = self.g, dict[int, Value]()
         first = (
             g.at(g.at(start, self.conv.image.memory, g.mul(row, apart)), self.conv.image.memory, c)

@@ -11,19 +11,28 @@ from ....vm.program import KernelKey
 from ...decode import refuse
 from ...dependence import REGROUPED, Alike, Launch, Rows, Scalar
 from ...evaluation import Evaluation, convert, from_memory
-from ..family import BufferAccess, Example, Family
+from ...spec import BufferAccess, whole
+from ..family import Example, Family
 from ..matmul import family as product
-from ..matmul.problem import QUADS_LAYOUT
+from ..matmul.layouts import layout_of
+from ..matmul.matmul import dtypes_of_a
 from ..matmul.schedules import SCHEDULES
 from .conv import emit
-from .depthwise import is_depthwise
+from .depthwise import IMAGE_DTYPES, is_depthwise
 from .reference import group_columns, patches
-from .rows import known_count, sizes_of_outputs, sizes_of_rows
+from .rows import channels_of, counts_of, known_count
 from .spec import Conv
+
+#: The sizes that `counts_of` compares, by field.
+COUNTED = {
+    "m": "rows, with its batch, as many as the images' outputs",
+    "k": "steps of all groups, all taps of the channels",
+}
 
 
 def _accesses(spec: Conv) -> Iterable[BufferAccess]:
-    return product.accesses(spec, reads_a=False)
+    yield whole(spec, spec.product.a, IMAGE_DTYPES if is_depthwise(spec) else dtypes_of_a(spec))
+    yield from product.accesses(spec, reads_a=False, groups=spec.window.groups)
 
 
 def _evaluate(run: Evaluation, spec: Conv) -> None:
@@ -31,12 +40,12 @@ def _evaluate(run: Evaluation, spec: Conv) -> None:
     groups, n = spec.window.groups, run.size(given.n)
     image, weights = (from_memory(run.arrays[i], spec.buffers[i].dtype) for i in (given.a, given.b))
     image = np.moveaxis(image, 1, -1) if spec.planes else image
-    columns = group_columns(weights, given.b_layout, groups, n // groups)
+    columns = group_columns(weights, given.b_layout, groups, run.size(given.k), n // groups)
     rows = patches(spec.window, [run.size(size) for size in spec.window.out], image)
     acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
     acc = acc.reshape([*(run.size(size) for size in (*given.batch, given.m)), n])
-    dtype = "i32" if given.b_layout == QUADS_LAYOUT else "f32"
-    run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "f64", dtype))
+    sums = convert(acc, "f64", layout_of(spec).sums)
+    run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), sums)
 
 
 def _check(spec: Conv) -> None:
@@ -52,15 +61,13 @@ def _check(spec: Conv) -> None:
     given, image = spec.product, spec.buffers[spec.product.a].shape
     if len(image) != n_axes + 2:
         raise refuse("a", image, f"a buffer of {n_axes + 2} axes")
-    channels = image[1 if spec.planes else -1]
-    steps = prod(window.kernel) * channels // window.groups if isinstance(channels, int) else given.k
-    if given.k != steps:
-        raise refuse("k", given.k, f"{steps}, all taps of a group's channels")
-    n_outputs, n_rows = known_count(sizes_of_outputs(spec)), known_count(sizes_of_rows(spec))
-    if n_outputs is not None and n_rows is not None and n_outputs != n_rows:
-        raise refuse("m", n_rows, f"{n_outputs} rows, with its batch, as many as the images' outputs")
-    if given.b_layout != "rows" and not product.has_all_panels(spec, window.groups):
-        raise refuse("b", spec.buffers[given.b].shape, f"panels of {window.groups} groups")
+    for name, count in (("channels", channels_of(spec)), ("n", given.n)):
+        if isinstance(count, int) and count % window.groups:
+            raise refuse(name, count, f"a multiple of {window.groups}, the number of groups")
+    for counts, (name, what) in zip(counts_of(spec), COUNTED.items(), strict=True):
+        wanted, found = map(known_count, counts)
+        if wanted is not None and found is not None and wanted != found:
+            raise refuse(name, found, f"{wanted} {what}")
 
 
 def _follow(launch: Launch, spec: Conv) -> None:
@@ -70,7 +77,7 @@ def _follow(launch: Launch, spec: Conv) -> None:
 
 
 def _patches(launch: Launch, spec: Conv) -> Scalar:
-    """Return what an element of A depends on: its image."""
+    """Return the dependences of an element of A: its image."""
     tensor, n_rows = launch.tensors[spec.product.a], len(spec.product.batch) + 1
     layout = tensor.layout
     if not isinstance(layout, (Rows, Alike)):

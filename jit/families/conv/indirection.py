@@ -1,9 +1,9 @@
-"""A convolution's rows of A read where they lie in the image: pieces of a pixel's channels, one for each tap.
+"""A convolution's rows of A read in place in the image: pieces of a pixel's channels, one for each tap.
 
-A table in scratch holds the address of each piece of a block of rows, or that of zeros where a tap lies
-outside of the image; micro-kernels read A through it (`Strides.taps`). So nothing of the image is copied, and
-a row tile may run from one line of outputs, or image, into the next. k runs over taps and channels as in
-patches: the bits are the same.
+A table in scratch holds the address of each piece of a block of rows, or that of zeros for a tap outside of
+the image; micro-kernels read A through it (`Strides.taps`). So the image is not copied, and a row tile may
+continue from one line of outputs, or image, into the next. k runs over taps and channels as in patches: the
+bits are the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ WIDE, _BITS = f"<{ADDRESSES} x i64>", f"<{ADDRESSES} x i1>"
 
 
 def fits_indirection(f: Function, spec: Conv) -> bool:
-    """Whether a kernel's rows are read in the image: if it is not expanded. AMX tiles take whole rows."""
+    """Whether a kernel's rows are read in the image, which must not be expanded. AMX tiles need whole
+    rows."""
     has_tiles = f.has_tiles and uses_tiles(spec)
     window, channels = spec.window, spec.buffers[spec.product.a].shape[-1]
     has_pieces = isinstance(channels, int) and channels >= window.groups
@@ -45,22 +46,40 @@ class Indirection:
 
     def __init__(self, f: Function, geometry: Geometry, image: Value, place: Value, block: int) -> None:
         self.f, self.geometry, self.image = f, geometry, image
-        channels, width = geometry.channels, geometry.width
-        assert isinstance(channels, int) and isinstance(width, int)
-        self.channels, self.width = channels, width
-        self.taps = prod(self.window.kernel)
         self.apart = block + ADDRESSES  # whole vectors are stored
-        self.zeros, self.n_zeros = place, -(-self.width // LANES) * LANES
+        self.zeros = place
         self.table = f.at(place, "float", self.n_zeros)
-        self.addresses_apart = self._lanes(4 * self.window.stride[-1] * channels)
+        self.addresses_apart = self._lanes(4 * self.window.stride[-1] * self.channels)
 
     @property
     def window(self) -> Window:
-        """How the rows lie in the image."""
+        """The layout of the rows in the image."""
         return self.geometry.window
 
+    @property
+    def channels(self) -> int:
+        """How many channels the image has."""
+        assert isinstance(self.geometry.channels, int)
+        return self.geometry.channels
+
+    @property
+    def width(self) -> int:
+        """How many channels a row has of each tap."""
+        assert isinstance(self.geometry.width, int)
+        return self.geometry.width
+
+    @property
+    def taps(self) -> int:
+        """How many elements of the image a row has of each channel."""
+        return prod(self.window.kernel)
+
+    @property
+    def n_zeros(self) -> int:
+        """How many zeros stand for what lies outside of the image: whole vectors."""
+        return -(-self.width // LANES) * LANES
+
     def scratch(self) -> Terms:
-        """Return the scratch (see `CodeObject`) that zeros and addresses take."""
+        """Return the scratch (see `CodeObject`) of zeros and addresses."""
         return ((4 * self.n_zeros + 8 * self.taps * self.apart, ()),)
 
     def clear(self) -> None:
@@ -100,8 +119,9 @@ class Indirection:
     ) -> None:  # fmt: skip
         """Emit the addresses under the taps of an axis and those after it.
 
-        `position`: on the axes left but the last, whose range is `columns`; `before`: the image's row-major
-        position over the axes so far; `inside`: it is within the image; `to`: where the addresses go.
+        `position`: on the remaining axes but the last, whose range is `columns`; `before`: the image's
+        row-major position over the axes so far; `inside`: it is within the image; `to`: the destination of
+        the addresses.
         """
         f, window = self.f, self.window
         axis = len(window.kernel) - 1 - len(position)
@@ -138,7 +158,7 @@ class Indirection:
             f.store(chosen, f.at(to, "i64", row), align=8)
 
     def _lanes(self, step: int) -> Value:
-        """Return the vector of 0, `step`, ...: computed where the step is a number of the kernel's table."""
+        """Return the vector of 0, `step`, ...: computed if the step is a number of the kernel's table."""
         f = self.f
         is_written = not isinstance(step, FromSize)
         numbers = ", ".join(f"i64 {lane * step if is_written else lane}" for lane in range(ADDRESSES))

@@ -1,12 +1,13 @@
-"""A convolution's rows of A read by AMX tiles out of a copy of the image's lines, with zeros around them.
+"""A convolution's rows of A read by AMX tiles from a copy of the image's lines, with zeros around them.
 
-Tiles read rows that lie equally far apart. Outputs side by side have such rows: under a tap, `stride` pixels
-lie from one to the next. So have the outputs of all lines together, if each line is followed by outputs that
-are not there, as many as its padding takes; their sums are dropped. A block of rows copies the lines that it
-needs once, where patches would copy each pixel once for each tap. Where a stride goes over lines, those that
-are `stride` apart lie together, a plane for each tap's remainder.
+Tiles read rows at equal distances. Adjacent outputs have such rows: under a tap, they are `stride` pixels
+apart. So have the outputs of all lines together, if each line is followed by dummy outputs for its padding,
+whose sums are dropped. A block of rows copies the lines that it needs once, whereas patches would copy each
+pixel once for each tap. If a stride skips lines, those that are `stride` apart are stored together, in a
+plane for each tap's remainder.
 
-A table has the place of each step's bytes from its row. Sizes are known; images of any sizes have patches.
+A table has the offset of each step's bytes from its row. Sizes must be known; images of other sizes use
+patches.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from .pixels import Geometry, flat
 from .spec import Window
 
 QUAD = 4  # bytes of a step of the product
-MAX_WASTE = 1.3  # tiles' rows for one that is there
-MIN_STEP = 6  # steps of the product in one of the tiles, which takes as long as with 16
+MAX_WASTE = 1.3  # rows of tiles per real row
+MIN_STEP = 6  # steps of the product in one of the tiles, which costs as much as 16
 
 
 class Lines(NamedTuple):
-    """Lines of outputs as rows of tiles: `along` outputs of a line and `pitch` with those that are not there;
-    `down` lines of an image and `apart` with those that are not there. `more`: lines behind one that a tap
-    reads; all of it in bytes of `channels`."""
+    """Lines of outputs as rows of tiles: `along` outputs of a line and `pitch` with dummy ones; `down` lines
+    of an image and `apart` with dummy ones. `more`: lines after one that a tap reads; all of it in bytes of
+    `channels`."""
 
     along: int
     pitch: int
@@ -61,38 +62,39 @@ class Lines(NamedTuple):
         return Lines(along, along + wider, down, down + more, more, QUAD * channels, height, across)
 
     def waste(self, n_images: int) -> float:
-        """Return how many rows tiles read for one that is there."""
+        """Return how many rows tiles read per real row."""
         lines = self.apart * n_images - (self.apart - self.down)
         return lines * self.pitch / (self.down * self.along * n_images)
 
 
 def fits(geometry: Geometry, is_exact: bool) -> bool:
-    """Whether rows are read so. Sums that are not exact keep the order that they have in patches, of whole
-    tiles."""
+    """Whether rows are read this way. Inexact sums must keep the order of patches, with whole tiles."""
     window, lines = flat(geometry.window), Lines.of(geometry)
     if lines is None or window.groups > 1 or prod(window.kernel) == 1:
         return False
     if min(window.dilation) < 1 or min(window.low) < 0:
         return False
+    if window.low[1] > lines.pitch * window.stride[1]:
+        return False  # so much padding does not fit a line in scratch
     if not isinstance(geometry.n_images, int) or lines.waste(max(geometry.n_images, 1)) > MAX_WASTE:
         return False
     return set(window.expansion) == {1} and _step(window, lines) >= (MIN_STEP if is_exact else STEP)
 
 
 def _run(window: Window, lines: Lines) -> int:
-    """Return the bytes that lie together under a line of taps."""
+    """Return the contiguous bytes under a line of taps."""
     return lines.channels * (window.kernel[1] if window.dilation[1] == 1 else 1)
 
 
 def _step(window: Window, lines: Lines) -> int:
-    """Return the product's steps in one of the tiles: as many as divide those that lie together."""
+    """Return the product's steps in one of the tiles: a divisor of the contiguous ones."""
     run = _run(window, lines) // QUAD
     return next(steps for steps in range(STEP, 0, -1) if run % steps == 0)
 
 
 class Room(NamedTuple):
-    """Bytes of scratch: of a line and of a plane of them; where the table and the lines begin, behind the
-    sums; and of all."""
+    """Bytes of scratch: of a line and of a plane of them; offsets of the table and the lines, after the sums;
+    and the total."""
 
     line: int
     plane: int
@@ -102,14 +104,14 @@ class Room(NamedTuple):
 
     @staticmethod
     def of(window: Window, lines: Lines, block: int, steps: int) -> Room:
-        """Return what blocks of `block` rows of `steps` steps of the tiles need."""
+        """Return the room for blocks of `block` rows of `steps` steps of the tiles."""
         row = window.stride[1] * lines.channels
         there = -(-block // lines.along) + 1
-        there += -(-there // lines.down) * (lines.apart - lines.down)  # and those that are not there
+        there += -(-there // lines.down) * (lines.apart - lines.down)  # and dummy ones
         plane = _rounded((there + lines.more + 1) * lines.pitch * row + LINE_BYTES)
         table = -(-there * lines.pitch // GROUP) * GROUP * ROW_BYTES
         first = table + _rounded(8 * steps)
-        behind = GROUP * row + _run(window, lines)  # of rows of a group that are not there
+        behind = GROUP * row + _run(window, lines)  # of dummy rows of a group
         return Room(lines.pitch * row, plane, table, first, first + window.stride[0] * plane + behind)
 
 
@@ -146,7 +148,7 @@ class Padded(TileRows):
         return self.start
 
     def _line_of(self, row: Int) -> Int:
-        """Return the line, counted with those that are not there, that has a row of all rows."""
+        """Return the line, counting dummy ones, of a row."""
         f, lines = self.f, self.lines
         line = f.udiv(row, lines.along)
         return f.add(f.mul(f.udiv(line, lines.down), lines.apart), f.urem(line, lines.down))
@@ -191,7 +193,8 @@ class Padded(TileRows):
         return found
 
     def _copy(self, line: Int, plane: int, to: Value) -> None:
-        """Emit the copy of the image's line of `plane` that outputs of `line` read first, zeros around it."""
+        """Emit the copy of the image's line of `plane` that outputs of `line` read first, with zeros around
+        it."""
         f, lines, window = self.f, self.lines, self.window
         image, down = f.udiv(line, lines.apart), f.urem(line, lines.apart)
         here = f.sub(f.add(f.mul(down, window.stride[0]), plane), window.low[0])
@@ -219,7 +222,7 @@ class Padded(TileRows):
         return f.at(self.start, "i8", f.mul(f.add(first, begin), self.lie.row)), 0
 
     def finish(self, tile: RowTile, begin: Int, count: Int, sums: Value, emit: Emit) -> None:
-        """Emit the epilogue of those of a group's rows that are there, line by line."""
+        """Emit the epilogue of the real rows of a group, line by line."""
         f, lines, geometry = self.f, self.lines, self.geometry
         first_row = geometry.row(f, tile.batch, 0)
         line, first, _ = self._range(tile.batch, tile.m0, tile.rows)

@@ -1,8 +1,8 @@
-"""A convolution's rows of A copied into scratch, where an image is expanded or rows must be whole.
+"""A convolution's rows of A copied into scratch, if an image is expanded or rows must be whole.
 
-The copy is contiguous along the channels, and along the last axis' taps too where those lie side by side; it
-costs one load and store per vector of K against F / 16 multiply-adds per element of K. What lies outside of
-the image is written as zeros.
+The copy is contiguous along the channels, and along the last axis' taps if those are adjacent; it costs one
+load and store per vector of K against F / 16 multiply-adds per element of K. Elements outside of the image
+are written as zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..matmul.problem import Problem
 from ..matmul.strides import Strides
 from .pixels import Geometry
 
-UNROLL = 4  # vectors in one trip of a copy
+UNROLL = 4  # vectors in one iteration of a copy
 SHORT = 2 * LANES  # elements that are copied without a loop
 
 
@@ -39,7 +39,7 @@ class Patches:
         self.stride = f.mul(f.ceildiv(problem.k, LANES), LANES)
         window = geometry.window
         dense = window.groups == 1 and window.dilation[-1] == window.expansion[-1] == 1
-        self.joins = dense and window.kernel[-1] > 1  # the last axis' taps lie side by side
+        self.joins = dense and window.kernel[-1] > 1  # the last axis' taps are adjacent
 
     def of(self, strides: Strides) -> Strides:
         """See `lhs.Lhs`."""
@@ -72,7 +72,7 @@ class Patches:
         """Emit the taps of `axis` and those after it.
 
         `before`: the image's row-major position over the axes so far; `inside`: it is within the image;
-        `row`: where the taps' elements go.
+        `row`: the destination of the taps' elements.
         """
         f, window = self.f, self.window
         if axis == len(position):
@@ -94,7 +94,7 @@ class Patches:
             self._axis(axis + 1, position, source, f.at(row, "float", f.mul(tap.index, step)), there, both)
 
     def _place(self, axis: int, place: Int) -> tuple[Int, Value]:
-        """Return (the element along `axis` that lies at `place`, whether there is one)."""
+        """Return (the element along `axis` at `place`, whether there is one)."""
         f, expansion = self.f, self.window.expansion[axis]
         if expansion == 1:
             return place, self._within(axis, place)
@@ -109,7 +109,7 @@ class Patches:
         return f.op("i1", f"icmp ult i64 {f.i64(place).name}, {f.i64(self.geometry.extent[axis]).name}")
 
     def _joined(self, start: Int, source: Value, row: Value, before: Int, inside: Value) -> None:
-        """Emit the taps of the last axis, one segment of the image where all of them are inside."""
+        """Emit the taps of the last axis, as one segment of the image if all of them are inside."""
         f, taps = self.f, self.window.kernel[-1]
         size = self.geometry.extent[-1]
         end = f.add(start, taps)
@@ -131,7 +131,7 @@ class Patches:
     def _copy(self, source: Value, row: Value, element: Int, inside: Value, count: Int) -> None:
         """Emit the copy of `count` elements, from the pixel `element` on, or zeros if not `inside`.
 
-        Up to LANES - 1 elements behind them are overwritten: of what is copied later, or of no account.
+        Up to LANES - 1 elements after them are overwritten: they are copied later, or unused.
         """
         f = self.f
         address = f.at(source, "float", f.mul(element, self.geometry.channels))
@@ -145,16 +145,14 @@ class Patches:
     def _copy_short(self, address: Value, row: Value, inside: Value, count: int) -> None:
         """Emit the copy of a few vectors, in place of a call."""
         f = self.f
-        bits = f.splat(inside, LANES)
         for place in range(0, count, LANES):
             there = tail_mask(f, min(count - place, LANES))
-            mask = f.op(bits.type, f"and {bits.type} {bits.name}, {there.name}")
-            value = load(f, f.at(address, "float", place), mask)
+            value = load(f, f.at(address, "float", place), there, inside)
             f.store(value, f.at(row, "float", place), align=4)
 
 
 def copy_or_zero(f: Function, to: Value, source: Value, taken: Int, count: Int) -> None:
-    """Copy `taken` elements, with zeros behind them up to `count`, rounded up to LANES."""
+    """Copy `taken` elements, followed by zeros up to `count`, rounded up to LANES."""
     f.call_part("copy_or_zero", _define_copy, to, source, f.i64(taken), f.i64(count))
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from ...llvm.abi import resolve
 from ...llvm.function import Function, Int
-from ..matmul.problem import TOGETHER
+from ..matmul.layouts import layout_of
 from .spec import Conv, Window
 
-AXES = 2  # of an image, at most
+AXES = 2  # at most, of an image
 
 
 class Sides(NamedTuple):
@@ -26,8 +26,8 @@ class Sides(NamedTuple):
 @dataclass(frozen=True)
 class Geometry:
     """`n_images` images of `extent` pixels and `channels`, `width` of them in a group; `out` pixels of
-    outputs each. All outputs together are the rows of a product, `batch` x `m`. Narrow channels count by as
-    many as a step multiplies."""
+    outputs each. All outputs together are the rows of a product, `batch` x `m`. Narrow channels count in
+    units of a step."""
 
     window: Window
     n_images: Int
@@ -57,7 +57,7 @@ def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
     given = spec.product
     n_images, *extent = (resolve(size, sizes) for size in spec.buffers[given.a].shape)
     channels = extent.pop(0 if spec.planes else -1)
-    channels = f.udiv(channels, TOGETHER.get(given.b_layout, 1))
+    channels = f.udiv(channels, layout_of(spec).together)
     width = f.udiv(channels, spec.window.groups)
     out = [resolve(size, sizes) for size in spec.window.out]
     batch = [resolve(size, sizes) for size in given.batch]
@@ -65,7 +65,7 @@ def geometry_of(f: Function, spec: Conv, sizes: Sequence[Int]) -> Geometry:
 
 
 def _two(sides: Sequence[Int]) -> tuple[Int, Int]:
-    """Return the sizes of an image of AXES axes, one of fewer being a single line."""
+    """Return the sizes of an image of AXES axes; one of fewer is a single line."""
     return (sides[0], sides[1]) if len(sides) == AXES else (1, sides[0])
 
 

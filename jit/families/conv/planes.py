@@ -1,10 +1,10 @@
-"""A Conv that reads images channels first: a few planes, as a network's first convolution finds them.
+"""A Conv that reads channels-first images of few planes, such as a network's first convolution.
 
-A patch of so few channels is too short to copy. Instead the lines that a block of output lines sees are
-copied whole into scratch, with zeros around them, each cut into `stride` phases: the elements whose columns
-leave the same rest. Under one tap then, outputs side by side have elements side by side. A table says how far
-from the first output's place in scratch each step of k lies, and row tiles of a matmul read A through it: k
-runs over taps and channels as everywhere, so the bits are those of any other way.
+A patch of so few channels is too short to copy. Instead the lines that a block of output lines reads are
+copied whole into scratch, with zeros around them, each split into `stride` phases: the elements whose columns
+have the same remainder. Under one tap, adjacent outputs then have adjacent elements. A table has the offset
+of each step of k from the first output's position in scratch, and row tiles of a matmul read A through it: k
+runs over taps and channels as everywhere, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .pixels import AXES, flat, geometry_of
 from .spec import Conv, Window
 
 LINES = 8  # of outputs in a block
-STRIDES = (1, 2, 4)  # along a line: phases come from vectors by halves
-MAX_CHANNELS, MAX_STEPS = 4, 512  # of k; more channels fill vectors of their own
+STRIDES = (1, 2, 4)  # along a line: phases are split from vectors by halves
+MAX_CHANNELS, MAX_STEPS = 4, 512  # of k; more channels fill vectors
 
 
 def is_fit(channels: object, attrs: Mapping[str, tuple[int, ...]], groups: int) -> bool:
@@ -64,8 +64,9 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 @dataclass(frozen=True)
 class Phases:
-    """How scratch holds the lines that a block of outputs sees: `lines` of them, of `line` elements, each as
-    `count` phases of `size` elements for each channel. `reach`: places of a phase behind the last output.
+    """The layout in scratch of the lines that a block of outputs reads: `lines` of them, of `line` elements,
+    each as `count` phases of `size` elements for each channel. `reach`: elements of a phase after the last
+    output.
     """
 
     count: int
@@ -119,7 +120,7 @@ class _Planes:
         return self._generated(name)
 
     def _generated(self, name: str) -> Generated:
-        """Return what the generator tells of the kernel."""
+        """Return the generator's description of the kernel."""
         spec, phases, problem = self.spec, self.phases, self.emission.problem
         out, vectors = spec.window.out, 4 * phases.lines * self.channels * phases.count
         copy = 4 * self.steps * problem.width if problem.has_copy else 0
@@ -132,7 +133,7 @@ class _Planes:
         return Generated(Work(tiles, scratch, ((work, (out[-1],)),), lines), name)
 
     def _fill_table(self) -> None:
-        """Emit the table of where in scratch each step of k lies."""
+        """Emit the table of the offsets in scratch of the steps of k."""
         f, (down, along), step, phases = self.f, self.window.kernel, self.window.dilation, self.phases
         with f.loop(0, down) as row:
             line = f.mul(f.mul(row.index, step[0]), phases.line)
@@ -144,7 +145,7 @@ class _Planes:
                     f.store(f.i64(there), f.at(self.table, "i64", k), align=8)
 
     def _copy(self, image: Int, y: Int, lines: Int) -> None:
-        """Emit the copy of what `lines` lines of outputs see, from line y on."""
+        """Emit the copy of the lines that `lines` lines of outputs read, from line y on."""
         f, window, phases, sides = self.f, self.window, self.phases, self.sides
         top = f.sub(f.mul(y, window.stride[0]), window.low[0])
         seen = f.sub(phases.lines, f.mul(f.sub(LINES, lines), window.stride[0]))
@@ -219,7 +220,7 @@ def _load_inside(g: Function, source: Value, first: Int, count: Value) -> Value:
 
 
 def _cut(g: Function, given: Sequence[Value]) -> list[Value]:
-    """Return the phases of vectors side by side, as many as there are vectors."""
+    """Return the phases of adjacent vectors, as many as there are vectors."""
     if len(given) == 1:
         return list(given)
     halves = []

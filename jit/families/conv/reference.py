@@ -1,4 +1,4 @@
-"""The patches of a Conv's images in numpy: what `jit.families.conv.patches` copies into scratch."""
+"""The patches of a Conv's images in numpy, as `jit.families.conv.patches` copies them into scratch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..matmul.problem import TOGETHER
+from ..matmul.layouts import LAYOUTS, ROWS
 from .spec import Window
-from .winograd_points import LAYOUT, TAPS
 
 
 def patches(window: Window, out: Sequence[int], image: np.ndarray) -> np.ndarray:
@@ -22,7 +21,7 @@ def patches(window: Window, out: Sequence[int], image: np.ndarray) -> np.ndarray
 
 
 def _tap(window: Window, out: Sequence[int], image: np.ndarray, tap: Sequence[int]) -> np.ndarray:
-    """Return the element of every output position [N, out.., C] that lies under one tap, 0 outside."""
+    """Return the element under one tap for every output position [N, out.., C], 0 outside."""
     result = image
     for axis, t in enumerate(tap, 1):
         i = axis - 1
@@ -37,17 +36,8 @@ def _tap(window: Window, out: Sequence[int], image: np.ndarray, tap: Sequence[in
     return result
 
 
-def group_columns(weights: np.ndarray, layout: str, groups: int, n: int) -> np.ndarray:
+def group_columns(weights: np.ndarray, layout: str, groups: int, k: int, n: int) -> np.ndarray:
     """Return the weights [groups, k, n] of a conv's B, `n` columns a group."""
-    if layout == LAYOUT:
-        columns = group_columns(weights, "panels", 1, n)
-        by_tap = columns.reshape(-1, TAPS * TAPS, n).transpose(1, 0, 2)
-        return by_tap.reshape(columns.shape)
-    if layout == "rows":
-        return weights.reshape(len(weights), groups, n).transpose(1, 0, 2)
-    if layout in TOGETHER:
-        n_panels, steps, width, each = weights.shape
-        weights = weights.swapaxes(2, 3).reshape(n_panels, steps * each, width)
-    panels, k, width = weights.shape
-    columns = weights.reshape(groups, panels // groups, k, width).transpose(0, 2, 1, 3)
-    return columns.reshape(groups, k, panels // groups * width)[:, :, :n]
+    if layout == ROWS:
+        return weights.reshape(k, groups, n).transpose(1, 0, 2)
+    return np.stack([LAYOUTS[layout].unpack(part, k, n) for part in np.split(weights, groups)])

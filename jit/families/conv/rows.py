@@ -1,7 +1,8 @@
-"""Whether a convolution has as many rows as its images have outputs.
+"""Whether a convolution has as many rows as its images have outputs, and as many steps as taps of channels.
 
-A launch gives both, the outputs as sizes of the images and of `window.out`, the rows as those of a product.
-Code counts by either and divides by sizes of outputs, so none of it may run where the two differ or are 0.
+A launch passes both, the outputs as sizes of the images and of `window.out`, the rows as those of a product.
+Code counts by either and divides by sizes of outputs, so it must not run if the two differ or are 0. The same
+holds for the channels under the taps and the steps, if channels are known only at run time.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from ...llvm.function import Function, Int, Value
 from ...spec import Size, Unknown
 from .spec import Conv
 
-GREATEST = (1 << 63) - 1  # what counts that are greater, or have a negative factor, are taken for
+Sizes = tuple[Size[Unknown], ...]
+GREATEST = (1 << 63) - 1  # replaces greater counts, and those with a negative factor
 
 
-def sizes_of_outputs(spec: Conv[Unknown]) -> tuple[Size[Unknown], ...]:
-    """Return the sizes whose product is the number of all images' outputs."""
-    return (spec.buffers[spec.product.a].shape[0], *spec.window.out)
+def channels_of(spec: Conv[Unknown]) -> Size[Unknown]:
+    """Return the channels of an image."""
+    return spec.buffers[spec.product.a].shape[1 if spec.planes else -1]
 
 
-def sizes_of_rows(spec: Conv[Unknown]) -> tuple[Size[Unknown], ...]:
-    """Return the sizes whose product is the number of rows."""
-    return (*spec.product.batch, spec.product.m)
+def counts_of(spec: Conv[Unknown]) -> tuple[tuple[Sizes[Unknown], Sizes[Unknown]], ...]:
+    """Return pairs of sizes whose products must be equal: those of all images' outputs and of all rows, those
+    of all taps' channels and of all groups' steps."""
+    given, window = spec.product, spec.window
+    outputs = (spec.buffers[given.a].shape[0], *window.out)
+    taps = (prod(window.kernel), channels_of(spec))
+    return (outputs, (*given.batch, given.m)), (taps, (given.k, window.groups))
 
 
 def known_count(sizes: Sequence[object]) -> int | None:
@@ -35,27 +41,34 @@ def known_count(sizes: Sequence[object]) -> int | None:
 
 
 def where_equal(f: Function, spec: Conv, sizes: Sequence[Int], body: Callable[[], None]) -> None:
-    """Emit `body` so that it runs only where there are as many rows as outputs, and some; where the numbers
+    """Emit `body` so that it runs only if the numbers of `counts_of` are equal and there are rows; if they
     differ the kernel reports ERROR_ROWS. Call in the entry block. Raises ValueError for known ones that
     differ."""
-    outputs = [resolve(size, sizes) for size in sizes_of_outputs(spec)]
-    rows = [resolve(size, sizes) for size in sizes_of_rows(spec)]
-    f.either(_has_rows(f, outputs, rows), body, lambda: None)
+    (outputs, rows), (taps, steps) = (
+        [[resolve(size, sizes) for size in side] for side in pair] for pair in counts_of(spec)
+    )
+    has_steps, has_rows = _are_equal(f, taps, steps, 0), _are_equal(f, outputs, rows, 1)
+    is_fit = has_rows if has_steps is True else f.op("i1", f"and i1 {_name(has_steps)}, {_name(has_rows)}")
+    f.either(is_fit, body, lambda: None)
 
 
-def _has_rows(f: Function, outputs: Sequence[Int], rows: Sequence[Int]) -> Value | bool:
-    """Return whether there are as many rows as outputs, and some; see `where_equal`."""
+def _name(condition: Value | bool) -> str:
+    return condition.name if isinstance(condition, Value) else "true"
+
+
+def _are_equal(f: Function, outputs: Sequence[Int], rows: Sequence[Int], least: int) -> Value | bool:
+    """Return whether two products are equal, and not below `least`; see `where_equal`."""
     known_outputs, known_rows = known_count(outputs), known_count(rows)
     if known_outputs is not None and known_rows is not None:
         if known_outputs != known_rows:
             raise ValueError(f"conv kernel: {known_rows} rows for {known_outputs} outputs of its images")
-        return known_rows > 0 or Value("i1", "false")  # code of no use, which may divide by 0
+        return known_rows >= least or Value("i1", "false")  # useless code that may divide by 0
     n_outputs, n_rows = _count(f, outputs), _count(f, rows)
     equal = f.op("i1", f"icmp eq i64 {n_outputs.name}, {n_rows.name}")
     right = f.op("i1", f"and i1 {equal.name}, {f.less(n_outputs, GREATEST).name}")
     with f.when(f.op("i1", f"xor i1 {right.name}, true")):
         report(f, ERROR_ROWS, n_rows, n_outputs)
-    return f.op("i1", f"and i1 {right.name}, {f.less(0, n_outputs).name}")
+    return f.op("i1", f"and i1 {right.name}, {f.less(least - 1, n_outputs).name}")
 
 
 def _count(f: Function, sizes: Sequence[Int]) -> Value:

@@ -1,4 +1,4 @@
-"""Convolutions that networks of them need: compiled before it is known what a model needs."""
+"""Usual convolutions, for speculative compilation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 from ...loops.bodies import LANES
 from ...spec import Buffer, Dim
+from ..matmul.layouts import WINOGRAD
 from ..matmul.schedules import PANEL
 from ..matmul.spec import MatrixProduct
 from ..matmul.usual import with_ending
 from .planes import is_fit
 from .spec import Conv, Window
-from .winograd_points import LAYOUT, TAPS
+from .winograd_points import TAPS
 
 Pair = tuple[int, int]
 
 
 class Layer(NamedTuple):
-    """A dense convolution of images, as its module says. `padding`: at each side."""
+    """A dense convolution of images, from its module. `padding`: at each side."""
 
     channels: int
     columns: int
@@ -29,12 +30,12 @@ class Layer(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether its rows are the pixels as they lie."""
+        """Whether its rows are the pixels in place."""
         return self.kernel == self.stride == (1, 1)
 
     @property
     def is_shortcut(self) -> bool:
-        """Whether it brings images to the size of the next part of a network: fewer pixels, more channels."""
+        """Whether it reduces images for the next stage of a network: fewer pixels, more channels."""
         return self.kernel == (1, 1) != self.stride and self.columns > self.channels
 
 
@@ -52,7 +53,7 @@ def usual_conv(layer: Layer, ending: Sequence[str] = ()) -> Conv[Dim]:
     image = (images, channels, side, side) if planes else (images, side, side, channels)
     operands = Buffer("f32", image), Buffer("f32", (-(-columns // PANEL), steps, PANEL))
     buffers, epilogue = with_ending(operands, rows, columns, ending)
-    layout = LAYOUT if is_winograd and not planes else "panels"
+    layout = WINOGRAD if is_winograd and not planes else "panels"
     product = MatrixProduct((), rows, columns, steps, 0, (), 1, (), layout, epilogue)
     window = Window((out, out), kernel, stride, one, one, low)
     return Conv(3 if keeps_side else 4, buffers, product, window, planes)

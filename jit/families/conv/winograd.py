@@ -1,16 +1,16 @@
 """A Conv of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3), in layout `winograd`.
 
-The outputs of an image are cut into tiles of 4 x 4, counted through all images. A block of tiles is taken to
-its points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights, packed as any
-convolution's, are taken to their points as well, one line of points at a time, and multiplied; then each
-tile's sums are taken back to outputs, and the epilogue runs over them, row by row of the image. Weights at
-their points would be 4 times as many bytes to keep and to read; taking them there costs a tenth to a fifth
-of the products of a block. Every transform is a fixed sequence of FMAs; at a point, blocks of up to 32
-channels are each a chain of FMAs and are added up in order: the bits are the same on every tier. The layout
-belongs to the spec; images that are too small for points go by taps (`conv`), which the size of one image
-decides where the spec leaves their number open.
+The outputs of an image are divided into tiles of 4 x 4, counted through all images. A block of tiles is
+transformed to points: 36 matrices [tiles, C] in scratch. For the columns of one micro-kernel the weights,
+packed like any convolution's, are also transformed to points, one line of points at a time, and multiplied;
+then each tile's sums are transformed back to outputs, and the epilogue runs over them, row by row of the
+image. Weights at their points would take 4 times as many bytes to store and read; transforming them costs a
+tenth to a fifth of the products of a block. Every transform is a fixed sequence of FMAs; at a point, blocks
+of up to 32 channels are each a chain of FMAs and are summed in order: the bits are the same on every tier.
+The layout belongs to the spec; images that are too small for points go by taps (`conv`), which depends on the
+size of one image if the spec leaves their number open.
 
-An element that is not finite would reach all outputs of its tile. Such a tile is computed again, tap by tap.
+An element that is not finite would affect all outputs of its tile. Such a tile is recomputed tap by tap.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import NamedTuple
-
-import numpy as np
 
 from ....vm.program import Work
 from ...llvm.abi import Generated, check_schedule, resolve
@@ -31,7 +29,7 @@ from ...loops.bodies import LANES, splat
 from ...spec import Size
 from ..matmul.arithmetic import VECTOR, fill
 from ..matmul.epilogue import RowTile
-from ..matmul.matmul import choose_schedule, pack_panels
+from ..matmul.matmul import choose_schedule
 from ..matmul.microkernel import Into, MicroKernels
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
@@ -48,19 +46,16 @@ POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
 MAX_TILES, LEAST_TILES = 48, 24  # of a block
 TILES_OF_BLOCK = (6, 8)  # of a block in a kernel for any size: tile rows, tiles of a row
 CHANNELS = 64  # of weights at a line of points, which the second-level cache should hold
-FEW_TILES = 14  # in a block: its products are soon done, so weights wait in the first-level cache
+FEW_TILES = 14  # in a block: its products are short, so weights stay in the first-level cache
 CHANNELS_OF_FEW = 16
-CHAIN = 32  # channels at most that a point adds up in one chain: at 64 errors are 1.3 times as large
+CHAIN = 32  # at most, channels that a point sums in one chain: at 64 errors are 1.3 times as large
 POINTS = SIDE**2
-PIXELS_OF_TILE, PIXELS_OF_WEIGHTS = 7, 28  # by taps: as long as a tile's products, as weights to their points
-USUAL_IMAGES = 4  # for which the way is chosen where a batch may have any number
-SHARING = 2  # row tiles that ask for the weights of the next channels
-
-
-def pack(weight: np.ndarray) -> np.ndarray:
-    """Return the weights [9 C, N] of a Conv as panels of [C * 9, N]: a channel's taps side by side."""
-    by_channel = weight.reshape(TAPS * TAPS, -1, weight.shape[1]).transpose(1, 0, 2)
-    return pack_panels(by_channel.reshape(weight.shape))
+PIXELS_OF_TILE, PIXELS_OF_WEIGHTS = (
+    7,
+    28,
+)  # by taps, equal in cost to a tile's products, to weights' transform
+USUAL_IMAGES = 4  # assumed for the choice if a batch may have any number
+SHARING = 2  # row tiles that prefetch the weights of the next channels
 
 
 def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -73,11 +68,11 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
 
 
 def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
-    """Whether images are so small that products by taps take less time: weights at their points serve few
-    tiles, of which some are partly outside. Measured with 128 to 512 channels, 4 to 16 tiles.
+    """Whether images are so small that products by taps are faster: weights at their points serve few tiles,
+    of which some are partly outside. Measured with 128 to 512 channels, 4 to 16 tiles.
 
-    How many images there are counts only where the spec fixes it. Else an image would have other bits in
-    another batch, so the choice is the one for USUAL_IMAGES at any number of them.
+    The number of images counts only if the spec fixes it. Otherwise an image would have different bits in
+    another batch, so the choice for any number is that for USUAL_IMAGES.
     """
     n_images = spec.buffers[spec.product.a].shape[0]
     images = n_images if isinstance(n_images, int) else USUAL_IMAGES
@@ -91,12 +86,12 @@ def is_small(f: Function, spec: Conv, sizes: Sequence[Int]) -> Value | bool:
 
 
 def is_plain(window: Window) -> bool:
-    """Whether taps lie side by side, as do outputs: what Winograd's is for. Other windows go by taps."""
+    """Whether taps and outputs are adjacent, as Winograd's algorithm requires. Other windows go by taps."""
     return {*window.stride, *window.dilation} == {1}
 
 
 def check(spec: Conv) -> None:
-    """Refuse what has no such layout."""
+    """Refuse specs that cannot have this layout."""
     given = spec.product
     window, channels = spec.window, spec.buffers[given.a].shape[-1]
     if window.kernel != (TAPS, TAPS) or {*window.expansion, window.groups} != {1}:
@@ -109,7 +104,7 @@ def check(spec: Conv) -> None:
 
 
 def block_of_channels(channels: int) -> int:
-    """Return how many channels are added up in one chain at a point; such blocks are added up in f32."""
+    """Return how many channels are summed in one chain at a point; such blocks are summed in f32."""
     at_once = _channels_at_once(channels)
     return _greatest_part(at_once, CHAIN)
 
@@ -133,14 +128,14 @@ def n_tiles(f: Function, spec: Conv, sizes: Sequence[Int]) -> Int:
 
 
 class _Products(RowTiles):
-    """The products of one point: row tiles as a matmul's, each into its place of the point's sums."""
+    """The products of one point: row tiles like a matmul's, each into its part of the point's sums."""
 
     def multiply(
         self, kernels: MicroKernels, a: Value, b: Value, rows: Int, sums: Value, ahead: Value, size: int
     ) -> None:
-        """Leave the products of `rows` rows in `sums`; in passing ask for `size` cache lines from `ahead` on.
+        """Leave the products of `rows` rows in `sums`; meanwhile prefetch `size` cache lines from `ahead` on.
 
-        Up to SHARING row tiles ask, evenly; what is near stands in for the others' shares.
+        Up to SHARING row tiles prefetch evenly; the others prefetch near data.
         """
         f = self.f
         n = -(-self.block // self.most) if isinstance(self.m, int) else 1
@@ -164,7 +159,7 @@ class _Products(RowTiles):
 
 @dataclass(frozen=True)
 class Plan:
-    """How tiles are cut: blocks of `block` of them, `width` columns; sums over `channels` in chains of
+    """The division of tiles: blocks of `block` of them, `width` columns; sums over `channels` in chains of
     `chain`, of which `chunk` have their weights at points at a time."""
 
     block: int
@@ -215,7 +210,7 @@ class Plan:
 
 
 def _tiles_of_block(n_tiles: Int, channels: int) -> int:
-    """Return the tiles of a block, from the sizes alone: evenly split where their number is known."""
+    """Return the tiles of a block, from the sizes alone: evenly split if their number is known."""
     if not isinstance(n_tiles, int):
         return TILES_OF_BLOCK[0] * TILES_OF_BLOCK[1]
     limit = max(LEAST_TILES, min(MAX_TILES, POINT_BYTES // (4 * POINTS * channels)))
@@ -224,7 +219,7 @@ def _tiles_of_block(n_tiles: Int, channels: int) -> int:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where scratch holds what: zeros, what tells that an output is not finite, the factors of the weights'
+    """The layout of scratch: zeros, the flag of an output that is not finite, the factors of the weights'
     transform, a tile between two passes, its outputs, weights at a line of points, chains that are not yet
     added, all sums, all points."""
 
@@ -269,7 +264,7 @@ Place = tuple[Int, Int, Int]  # of a tile's outputs: image, first row, first col
 
 
 class Tiles(NamedTuple):
-    """How many tiles there are: in all images, down an image, along a line of it."""
+    """The numbers of tiles: in all images, down an image, along a line of it."""
 
     total: Int
     down: Int
@@ -318,15 +313,15 @@ class AtPoints:
             self.emission.by_columns(n0, partial(self._tile, first, rows, n0))
 
     def generated(self, name: str) -> Generated:
-        """Return what the generator tells of the kernel."""
+        """Return the generator's description of the kernel."""
         spec, plan = self.spec, self.plan
         work = 2 * POINTS * plan.block * plan.width * plan.channels
         epilogue = 8 * plan.block * TILE**2 * plan.width * len(spec.product.epilogue)
         return Generated(Work(self._blocks(), ((4 * plan.floats, ()),), ((work + epilogue, ()),)), name)
 
     def _blocks(self) -> tuple[tuple[Size, int], ...]:
-        """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK cover the
-        images, which are no fewer than blocks of as many tiles, and each gets its even share."""
+        """Return the kernel's tiles. For any size: as many blocks as rectangles of TILES_OF_BLOCK that cover
+        the images, at least as many as blocks of that many tiles, each with an even share."""
         columns = (self.spec.product.n, self.plan.width)
         if isinstance(self.tiles.total, int):
             return ((self.tiles.total, self.plan.block), columns)
@@ -354,7 +349,7 @@ class AtPoints:
         return first, f.sub(end, first)
 
     def _source(self, tile: Int) -> tuple[Value, list[Value], Place]:
-        """Return (the image, where the tile's window begins and the image's sizes, the tile's place)."""
+        """Return (the image, the start of the tile's window and the image's sizes, the tile's position)."""
         place = self.tiles.place(self.f, tile)
         return *window_of(self.emission, self.geometry, self.plan.channels, place), place
 
@@ -402,7 +397,7 @@ class AtPoints:
     ) -> None:
         """Emit the products of a line of points, of a chunk of channels.
 
-        All points together ask for the weights that come next, at `after`: each for its part of a panel's.
+        All points together prefetch the next weights, at `after`: each its part of a panel's.
         """
         f, plan, scratch = self.f, self.plan, self.scratch
         sharing = POINTS * PANEL // plan.width  # points to a panel
@@ -424,8 +419,8 @@ class AtPoints:
             row_tiles.multiply(kernels, a, weights, rows, sums, ahead, -(-part // kernels.line))
 
     def _weights_to_points(self, b: Value, channel: Int, line: Int, columns: Int | None) -> Value:
-        """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return where
-        those lie that come next."""
+        """Emit the transform of a tile's weights, a chunk of channels, to one line of points; return the
+        address of the next ones."""
         f, plan, row = self.f, self.plan, TAPS * TAPS * PANEL
         vectors = -(-(columns if isinstance(columns, int) else plan.width) // LANES)
         ends = f.less(f.add(channel, plan.chunk), plan.channels)
@@ -455,7 +450,7 @@ class AtPoints:
 def window_of(
     emission: Emission, geometry: Geometry, channels: int, place: Place
 ) -> tuple[Value, list[Value]]:
-    """Return (the image, where the window of the tile at `place` begins and the image's sizes)."""
+    """Return (the image, the start of the window of the tile at `place` and the image's sizes)."""
     f, spec = emission.f, emission.problem.spec
     image, *corner = place
     shape = (*geometry.extent, channels)

@@ -1,13 +1,13 @@
 """A Conv of bytes with 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3), in integers.
 
-As `winograd`, with 36 products of i16 for 144 of bytes (`winograd_bytes_parts`); a step multiplies two of the
-ones, four of the others. The sums are exact, so they are those of a product of patches: code of any size,
-small images and other targets have that one, from the same weights. A block of tiles is taken to its points;
-for the columns of one micro-kernel the weights are taken to a few lines of points at a time and multiplied,
-and at last the epilogue runs over each tile's outputs.
+Like `winograd`, with 36 products of i16 instead of 144 of bytes (`winograd_bytes_parts`); a step multiplies
+two i16 or four bytes. The sums are exact, hence equal to those of a product of patches, which generic code,
+small images and other targets use with the same weights. A block of tiles is transformed to points; for the
+columns of one micro-kernel the weights are transformed to a few lines of points at a time and multiplied, and
+finally the epilogue runs over each tile's outputs.
 
-Tiles at the lower and right edge of an image of few tiles may have 2 outputs at most along an axis. For these
-4 of the points do, so products leave them out at the others, where their sums stay 0.
+Tiles at the lower and right edge of an image of few tiles may have at most 2 outputs along an axis. For these
+4 of the points suffice, so products skip them at the others, where their sums stay 0.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ...llvm.abi import Generated, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import SHORT_PAIRS, VECTOR, arithmetic_of, fill
+from ..matmul.layouts import LAYOUTS, QUADS_LAYOUT, layout_of
 from ..matmul.matmul import NARROW
 from ..matmul.microkernel import MicroKernels
-from ..matmul.problem import QUADS_LAYOUT, TOGETHER, problem_of
+from ..matmul.problem import problem_of
 from ..matmul.product import Emission
 from ..matmul.row_tiles import RowTiles
 from ..matmul.schedules import PANEL, SCHEDULES, Schedule, default_schedule, fits_registers
@@ -48,21 +49,21 @@ from .winograd_bytes_parts import (
 from .winograd_parts import GAP
 from .winograd_points import SIDE, TAPS, TILE
 
-QUAD = TOGETHER[QUADS_LAYOUT]
+QUAD = LAYOUTS[QUADS_LAYOUT].together
 MAX_CHANNELS = 1024  # of which sums, 9 * 255 * 128 for each, are below 2^29 and hence exact
 MAX_TILES, LEAST_TILES = 49, 24  # of a block
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
-#: What takes as long as the products of so many pixels by bytes, if these cost as much: those of a tile; its
-#: pixels to points, shared by all columns; its outputs, shared by all channels; the weights of a block.
+#: Costs in units of one pixel's products by bytes: a tile's products; its transform to points, shared by all
+#: columns; its outputs, shared by all channels; the weights of a block.
 PIXELS_OF_TILE, PIXELS_OF_INPUTS, PIXELS_OF_OUTPUTS, PIXELS_OF_WEIGHTS = 8, 46, 96, 28
-GAIN = 1.05  # at least, as times are expected to be
+GAIN = 1.05  # least expected speed-up
 
 
 def fits(f: Function, spec: Conv, sizes: Sequence[Int]) -> bool:
-    """Whether a convolution goes by points: its sizes are known, and it is sooner done so on the target."""
+    """Whether a convolution goes by points: its sizes are known, and that is faster on the target."""
     given, window = spec.product, spec.window
     is_3x3 = window.kernel == (TAPS, TAPS) and is_plain(window) and {*window.expansion, window.groups} == {1}
-    if given.b_layout != QUADS_LAYOUT or not is_3x3 or spec.planes:
+    if layout_of(spec).sums != "i32" or not is_3x3 or spec.planes:
         return False
     channels, n = spec.buffers[given.a].shape[-1], resolve(given.n, sizes)
     images, *out = (resolve(size, sizes) for size in (spec.buffers[given.a].shape[0], *window.out))
@@ -75,14 +76,14 @@ def fits(f: Function, spec: Conv, sizes: Sequence[Int]) -> bool:
 
 
 def _cost(grid: Grid, channels: int, n: int) -> float:
-    """Return how many pixels' products of bytes take as long."""
+    """Return the cost as a number of pixels' byte products."""
     around = (PIXELS_OF_INPUTS / n + PIXELS_OF_OUTPUTS / channels) * grid.total
     return PIXELS_OF_TILE * grid.products + around + PIXELS_OF_WEIGHTS * _blocks(grid.total, channels)
 
 
 class Grid(NamedTuple):
     """The tiles of all images, those down an image and along a line of it. `is_low`, `is_right`: whether the
-    last ones have EDGE outputs at most, and fewer points: in one image whose tiles are one block."""
+    last ones have at most EDGE outputs, and fewer points: in one image whose tiles are one block."""
 
     total: int
     down: int
@@ -102,14 +103,14 @@ class Grid(NamedTuple):
 
     @property
     def products(self) -> float:
-        """The tiles whose products these have, if all tiles had all points."""
+        """The number of tiles with the same products, if all tiles had all points."""
         if not (self.is_low or self.is_right):
             return self.total
         less = (SIDE - EDGE_SIDE) / SIDE
         return (self.down - less * self.is_low) * (self.along - less * self.is_right)
 
     def shares(self) -> list[Share]:
-        """Return the tiles by their points, in an order in which those that have a point are side by side."""
+        """Return the tiles by their points, in an order in which those with a common point are adjacent."""
         down, along = self.down - self.is_low, self.along - self.is_right
         inner = (range(down), range(along), False, False)
         right, low = (range(down), range(along, self.along)), (range(down, self.down), range(along))
@@ -133,7 +134,7 @@ class Share(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The number behind its last tile."""
+        """The number after its last tile."""
         return self.begin + len(self.rows) * len(self.columns)
 
     def has(self, line: int, column: int) -> bool:
@@ -147,15 +148,15 @@ class Share(NamedTuple):
 
 
 def _blocks(tiles: int, channels: int) -> int:
-    """Return into how many blocks tiles are split evenly."""
+    """Return the number of blocks into which tiles are split evenly."""
     limit = POINT_BYTES // (2 * POINTS * channels)
     return -(-tiles // max(LEAST_TILES, min(MAX_TILES, limit)))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the tiles of all images are cut: blocks of `block`, `width` columns. Lengths are in elements of 32
-    bits."""
+    """The division of the tiles of all images: blocks of `block`, `width` columns. Lengths are in elements of
+    32 bits."""
 
     grid: Grid
     block: int
@@ -199,7 +200,7 @@ class Plan:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of what `Scratch` has, in its order."""
+        """The lengths of the parts of `Scratch`, in order."""
         passed, outputs = PAIRS * POINTS * LANES, TILE**2 * self.width
         weights, sums = LINES * SIDE * self.point_weights, POINTS * self.point_sums
         return LANES, passed, outputs, weights, sums, POINTS * self.point_rows
@@ -207,7 +208,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where scratch holds what: zeros, a tile between two passes, its outputs, weights at LINES lines of
+    """The layout of scratch: zeros, a tile between two passes, its outputs, weights at LINES lines of
     points, all sums, all points."""
 
     zeros: Value
@@ -279,7 +280,7 @@ class BytesAtPoints:
             emission.by_columns(n0, partial(self._tile, first, rows, n0))
 
     def generated(self, name: str) -> Generated:
-        """Return what the generator tells of the kernel."""
+        """Return the generator's description of the kernel."""
         product, plan = self.emission.problem.spec.product, self.plan
         work = 2 * POINTS * plan.block * plan.width * plan.steps
         epilogue = 8 * plan.block * TILE**2 * plan.width * len(product.epilogue)

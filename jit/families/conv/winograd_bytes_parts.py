@@ -1,12 +1,12 @@
 """The transforms of Winograd's convolution of bytes (`winograd_bytes`), in integers.
 
-4 outputs x 6 pixels under 3 taps are 4 of the coefficients of a product of polynomials; the points at which
-it is taken are 0, 1, -1, infinity, 2 and -1/2. Two of them at most are the same modulo 2, so that outputs
-are divided by no more than 2 along an axis, and 15, which has an inverse modulo 2^32: from sums modulo 2^32,
-the outputs are exact below 2^29. Pixels of 0 to 255 have points of 24,990 at most, and weights, which are
-scaled by what the points' numbers are divided by, of 28,800 at most: all are 16-bit integers.
+4 outputs x 6 pixels under 3 taps are 4 of the coefficients of a product of polynomials; it is evaluated at
+the points 0, 1, -1, infinity, 2 and -1/2. At most two of them are equal modulo 2, so outputs are divided by
+at most 2 along an axis, and by 15, which has an inverse modulo 2^32: from sums modulo 2^32, the outputs are
+exact below 2^29. Pixels of 0 to 255 have points of at most 24,990, and weights, which are scaled by the
+divisors of the points, of at most 28,800: all are 16-bit integers.
 
-Of four bytes side by side the even ones and the odd ones are pairs, which a step multiplies.
+Of four adjacent bytes the even ones and the odd ones are pairs, which a step multiplies.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def pixels_along(d: Sequence[Vec]) -> list[Vec]:
 
 
 def pixels_of_edge_along(d: Sequence[Vec]) -> list[Vec]:
-    """Return the first EDGE_SIDE points of as many pixels along an axis, of which a tile has 2 outputs: times
-    what makes the others, if they are 0, give these as the first and the last one of 4."""
+    """Return the first EDGE_SIDE points of as many pixels along an axis for a tile with 2 outputs, scaled
+    such that with the other points 0 these outputs are the first and the last of 4."""
     total, less = d[1] + d[2], d[2] - d[1]
     first, last = d[0] - d[2], d[3] - d[1]
     return [first + first, 0 - (total + total + total), less + less + less, last + last]
 
 
 def taps_along(g: Sequence[Vec]) -> list[Vec]:
-    """Return the points of 3 weights along an axis, times 30 over what a point's number is divided by."""
+    """Return the points of 3 weights along an axis, times 30 over each point's divisor."""
     ends, twice = g[0] + g[2], g[1] + g[1]
     return [
         g[0] * 15,
@@ -79,7 +79,7 @@ def outputs_along(m: Sequence[Vec]) -> list[Vec]:
 
 
 def channels_at_once(channels: int) -> int:
-    """Return the channels whose points are taken at a time: as many as fill a vector of pairs, or half."""
+    """Return how many channels are transformed at a time: a vector of pairs, or half of one."""
     return next(n for n in (2 * LEAST_CHANNELS, LEAST_CHANNELS) if channels % n == 0)
 
 
@@ -111,7 +111,7 @@ def define_bytes_to_points(g: Function, at_once: int, is_low: bool, is_right: bo
 
 
 def _axis(is_edge: bool) -> tuple[int, Callable[[Sequence[Vec]], list[Vec]]]:
-    """Return how many pixels a tile reads along an axis, and what takes them to as many points."""
+    """Return how many pixels a tile reads along an axis, and the transform to as many points."""
     return (EDGE_SIDE, pixels_of_edge_along) if is_edge else (SIDE, pixels_along)
 
 
@@ -120,8 +120,8 @@ def define_weights_to_points(
 ) -> None:
     """The weights of `quads` quads of channels and `vectors` vectors of columns to LINES lines of points.
 
-    These are rows of `width` elements in the order of `define_bytes_to_points`. A panel of weights lies
-    `apart` elements from the next.
+    These are rows of `width` elements in the order of `define_bytes_to_points`. Panels of weights are `apart`
+    elements apart.
     """
     b, to, apart = g.params
     kind, block = vector("i16", 2 * LANES), at_once // 4

@@ -14,7 +14,7 @@ from ..matmul.arithmetic import VECTOR
 from ..matmul.schedules import PANEL
 from .winograd_points import SIDE, TAPS, TILE, transforms
 
-GAP = LANES  # floats between two points' matrices, which would else fall on the same cache sets
+GAP = LANES  # floats between two points' matrices, which would otherwise map to the same cache sets
 Vectors = list[Value]
 
 
@@ -61,7 +61,7 @@ def line_of(g: Function, base: Value, number: Int) -> Value:
 
 
 def inside(g: Function, place: Int, size: Value) -> Value:
-    """Return whether a place along an axis is inside of an image of so many pixels."""
+    """Return whether a position along an axis is inside of an image of this many pixels."""
     return g.op("i1", f"icmp ult i64 {g.i64(place).name}, {size.name}")
 
 
@@ -73,7 +73,7 @@ def pixels_of_line(
     g: Function, line: Value, channel: Value, columns: Sequence[Value], element: str
 ) -> Iterator[Value]:
     """Emit the addresses of the pixels of a line of a tile's window, from `channel` on: of zeros outside
-    of the image. Each is made when it is asked for. `g`: a part with the parameters of `define_to_points`.
+    of the image. Each is computed on demand. `g`: a part with the parameters of `define_to_points`.
     `columns`: whether the window's columns are inside of the image."""
     image, y, x, height, across, channels, zeros, *_ = g.params
     row = g.add(y, line)
@@ -107,7 +107,7 @@ def define_to_points(g: Function) -> None:
 
 def define_weights(g: Function, chunk: int, width: int, vectors: int) -> None:
     """The weights of `chunk` channels and `vectors` vectors of columns to line `line` of points, of `factors`
-    down the taps: rows of `width` elements. A panel of weights is `apart` elements from the next."""
+    down the taps: rows of `width` elements. Panels of weights are `apart` elements apart."""
     b, line, factors, to, apart = g.params
     matrix, taps = transforms().taps, TAPS * TAPS
     down = [g.load(VECTOR, line_of(g, factors, g.add(g.mul(line, TAPS), i)), align=4) for i in range(TAPS)]

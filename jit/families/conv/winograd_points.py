@@ -1,4 +1,4 @@
-"""Winograd's F(4 x 4, 3 x 3): the transforms between a tile's pixels and its points, in numbers.
+"""Winograd's F(4 x 4, 3 x 3): the coefficients of the transforms between a tile's pixels and its points.
 
 4 x 4 outputs under 3 x 3 taps come from 36 products instead of 144, one for each point of two polynomials'
 product. The points are 0, infinity and pairs +-p that are exact in binary and near 1, which decides the
@@ -13,11 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 
-TAPS = 3  # along each axis
+from ..matmul.layouts import TAPS
+
 TILE = 4  # outputs of a tile along each axis
 SIDE = TILE + TAPS - 1  # points along each axis
 PAIRS = (0.6875, 1.4375)  # of points +-p
-LAYOUT = "winograd"  #: `b_layout` of such a Conv
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,26 @@
 """f32 matrix products on AMX tiles: three bf16 for every f32, six products, f32 sums.
 
 An f32 is exactly the sum of three bf16 of 8 significant bits each (truncated): x = x1 + x2 + x3. Of the nine
-products of two such sums the six largest, x1y1 x1y2 x2y1 x2y2 x1y3 x3y1, are accumulated; what is left out is
-2^-24 of a product, as much as f32 rounds away. Source: Henry, Tang, Heinecke, "Leveraging the bfloat16
-artificial intelligence datatype for higher-precision computations", ARITH 2019. Six products at AMX's
-rate are 2.3 times the rate of f32 FMAs. Elements of a narrow B are sums of fewer bf16 (`PLANES`), so that
-there are fewer products. They would pay from 16 rows on, but one number of rows decides for all dtypes: rows
-of fewer have the same bits in any batch.
+products of two such sums the six largest, x1y1 x1y2 x2y1 x2y2 x1y3 x3y1, are accumulated; the others are
+2^-24 of a product, as small as the rounding error of f32. Source: Henry, Tang, Heinecke, "Leveraging the
+bfloat16 artificial intelligence datatype for higher-precision computations", ARITH 2019. Six products at
+AMX's rate are 2.3 times the rate of f32 FMAs. Elements of a narrow B are sums of fewer bf16 (`PLANES`), with
+fewer products. They would pay from 16 rows on, but one number of rows decides for all dtypes: below it a row
+has the same bits in any batch.
 
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums, four tiles more hold operands. Operands lie in
 scratch as planes (all x1, all x2, all x3) in steps of STEP = 32 k. A block of A's rows is split once for
 all panels; a panel of B chunk by chunk of k, small enough for the first-level cache, each used for all rows
-of the block at once. Where rows are so long that a block has few of them, exact code takes several blocks
-together, a slab of k at a time (`Slabs`). Sums go to scratch between chunks and for the epilogue; f32 loses
-nothing there. Those of more than SUM steps are cut into blocks of so many (from MANY steps on LARGE_SUM),
-whose totals are added up in f32.
+of the block at once. If rows are so long that a block has few of them, exact code does several blocks
+together, a slab of k at a time (`Slabs`). Sums go to scratch between chunks and for the epilogue, which is
+lossless in f32. Those of more than SUM steps are cut into blocks of SUM steps (from MANY steps on,
+LARGE_SUM), whose totals are summed in f32.
 
-Infinities and NaNs have no such sum: their x3 is NaN, and so are their sums. A row of a panel's sums that is
-not all finite is computed again by FMAs. Few rows and short sums, for which splitting does not pay, are left
-to FMAs as well. These choices depend on M, K, the row and the panel alone: all tiers and partitions agree.
-Tiles flush denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0. So a row of
-a panel whose sums are all less than TINY is computed again as well, unless its row of A is 0.
+Infinities and NaNs cannot be split: their x3 is NaN, and so are their sums. A row of a panel's sums that is
+not all finite is recomputed by FMAs. Few rows and short sums, for which splitting does not pay, also use
+FMAs. These choices depend on M, K, the row and the panel alone: all tiers and partitions agree. Tiles flush
+denormals: factors below 1e-38, and the low parts of factors below 1e-33, count as 0. So a row of a panel
+whose sums are all less than TINY is also recomputed, unless its row of A is 0.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from .spec import ProductSpec
 from .sums import BLOCK as BLOCK_STEPS
 from .sums import LONG
 
-MIN_ROWS = 96  # fewer rows are left to the FMA kernels,
-MIN_K = 64  # and shorter sums, which rounding does not blur
+MIN_ROWS = 96  # fewer rows use the FMA kernels,
+MIN_K = 64  # and so do shorter sums, which are more exact
 GROUP = 32  # rows of a block of tiles
 STEP = 32  # values of k in a tile
 PLANE = 2 * GROUP * STEP  # bytes of one plane of one step, of A or B
 BLOCK = 3 * PLANE  # bytes of a step: x1, x2, x3
 PLANES_OF_ELEMENT = 6  # bytes of all planes for an f32
 TILE = PLANE // 2
-CHUNK = 3 * STEP  # values of k of a panel that are split, then used
-SUM, LARGE_SUM = 4 * CHUNK, 16 * CHUNK  # values of k of a block of a sum; blocks are added up in f32
-MANY = 1 << 15  # values of k of which blocks are large: their number counts more than their length
+CHUNK = 3 * STEP  # values of k of a panel that are split at a time
+SUM, LARGE_SUM = 4 * CHUNK, 16 * CHUNK  # values of k of a block of a sum; blocks are summed in f32
+MANY = 1 << 15  # values of k from which blocks are large: their number matters more than their length
 PLANES_BYTES = 1280 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 MAX_ROWS = 256
 
@@ -62,7 +62,7 @@ _BITS = f"<{LANES} x i32>"
 _HALVES = f"<{2 * LANES} x i16>"
 _HIGH = "splat (i32 -65536)"
 _CONFIG = "tile_shapes"
-#: bf16 whose sum an element of B is, by its dtype.
+#: The number of bf16 whose sum is an element of B, by its dtype.
 PLANES = {"f32": 3, "f16": 2, "bf16": 1, "i8": 1, "i4": 1}
 _TWO_PLANES = (
     "a20", "b00", "b01", "a21", "0", "1", "a10", "2", "3", "a11", "0", "2", "b10", "1", "3", "b11",
@@ -70,8 +70,7 @@ _TWO_PLANES = (
 )  # fmt: skip
 #: One step of k, by B's planes. a21: load plane 2 of A's lower 16 rows (b21: of B's right 16 columns) into
 #: tile 5 (7; upper and left ones into 4 and 6). A number n: add the product of A's tile n // 2 and B's tile
-#: n % 2 to sums n. Small products come first; a load stands where the tile that it replaces has just been
-#: used for the last time.
+#: n % 2 to sums n. Small products come first; a load follows the last use of the tile that it replaces.
 _PROGRAMS = {
     1: (
         "a20", "b00", "b01", "a21", "0", "1", "a10", "2", "3", "a11", "0", "1", "a00", "2", "3", "a01",
@@ -80,7 +79,7 @@ _PROGRAMS = {
     2: _TWO_PLANES,
     3: (*_TWO_PLANES[:-2], "b20", *_TWO_PLANES[-2:], "b21", "0", "2", "1", "3"),
 }  # fmt: skip
-OF_LOWER_ROWS = ("a01", "a11", "a21", "2", "3")  # what a block of 16 rows or fewer does without
+OF_LOWER_ROWS = ("a01", "a11", "a21", "2", "3")  # the operations that a block of 16 rows or fewer skips
 
 Again = Callable[..., None]
 
@@ -92,12 +91,11 @@ class Enough(NamedTuple):
     steps: int
 
     def few(self, m: Int, k: Int) -> bool:
-        """Return True where the product is known to be left to other kernels."""
+        """Return True if the product is known to use other kernels."""
         return any(top is not None and top < few for top, few in zip(map(most, (m, k)), self, strict=True))
 
     def is_much(self, f: Function, m: Int, k: Int) -> Value | bool:
-        """Return whether there is enough to do for the tiles, as a Value where sizes tell at run time
-        only."""
+        """Return whether the tiles pay, as a Value if that is known only at run time."""
         if self.few(m, k):
             return False
         if least(m) >= self.rows and least(k) >= self.steps:
@@ -110,7 +108,7 @@ ENOUGH = Enough(MIN_ROWS, MIN_K)
 
 
 def block_rows(m: Int, row_bytes: int, limit_bytes: int = PLANES_BYTES) -> int:
-    """Return the rows of a tile of the kernel, a multiple of GROUP: evenly split where M is known. A row of A
+    """Return the rows of a tile of the kernel, a multiple of GROUP: evenly split if M is known. A row of A
     takes `row_bytes` in scratch."""
     limit = max(GROUP, min(MAX_ROWS, limit_bytes // max(row_bytes, 1) // GROUP * GROUP))
     if not isinstance(m, int):
@@ -120,8 +118,8 @@ def block_rows(m: Int, row_bytes: int, limit_bytes: int = PLANES_BYTES) -> int:
 
 
 class Slabs(NamedTuple):
-    """What is multiplied together where a row of A is long: `blocks` blocks, of `rows` rows at most, `steps`
-    values of k of theirs at a time."""
+    """The unit of multiplication for long rows of A: `blocks` blocks, of at most `rows` rows, `steps` values
+    of k at a time."""
 
     blocks: int
     rows: int
@@ -129,10 +127,10 @@ class Slabs(NamedTuple):
 
 
 def slabs_of(m: int, k: int, block: int) -> Slabs | None:
-    """Return the slabs of `m` rows in blocks of `block`, None where one block has as many as can be.
+    """Return the slabs of `m` rows in blocks of `block`, None if one block has the maximal number of rows.
 
-    So each panel of B is read and split once for all these rows, not once a block. Sums keep their order:
-    slabs are whole blocks of a sum, whose totals are kept for every panel.
+    So each panel of B is read and split once for all these rows rather than once a block. Sums keep their
+    order: slabs are whole blocks of a sum, whose totals are kept for every panel.
     """
     blocks = min(-(-m // block), MAX_ROWS // block)
     rows = min(blocks * block, -(-m // GROUP) * GROUP)
@@ -141,7 +139,7 @@ def slabs_of(m: int, k: int, block: int) -> Slabs | None:
 
 
 def scratch_of(spec: ProductSpec, block: int, slabs: Slabs | None) -> Terms:
-    """Return the scratch that the tiles need: sums, flags, planes of a chunk and of a block of rows."""
+    """Return the scratch of the tiles: sums, flags, planes of a chunk and of a block of rows."""
     fixed = sums_bytes(spec.product.k, block) + CHUNK // STEP * BLOCK + block // GROUP * BLOCK
     terms: Terms = ((fixed, ()), (block // GROUP * BLOCK // STEP, (spec.product.k,)))
     if slabs is None:
@@ -163,13 +161,13 @@ def block_of(f: Function, k: Int) -> Int:
 
 
 def sums_bytes(k: Size | Int, block: int) -> int:
-    """Return the bytes of the sums of a block of rows, and of their totals where there are several blocks."""
+    """Return the bytes of the sums of a block of rows, and of their totals if there are several blocks."""
     return block * PANEL * 4 * (1 if isinstance(k, int) and k <= SUM else 2)
 
 
 def configure(f: Function, rows: int = LANES) -> None:
     """Give the tiles of sums 16 rows of 64 bytes, those of B `rows` rows of 64 bytes, and those of A 16 rows
-    of as many steps as B's have."""
+    of as many steps as B's."""
     of_a, lines = 4 * rows, [LANES] * 6 + [rows] * 2
     widths = b"".join(width.to_bytes(2, "little") for width in (*[64] * 4, of_a, of_a, 64, 64))
     data = bytes([1, *[0] * 15]) + widths + bytes([*[0] * 16, *lines, *[0] * 8])
@@ -181,7 +179,7 @@ def configure(f: Function, rows: int = LANES) -> None:
 
 
 def release(f: Function) -> None:
-    """Give the tiles back: a context switch need not save them."""
+    """Release the tiles, so that a context switch need not save them."""
     f.call("void", "llvm.x86.tilerelease")
 
 
@@ -251,7 +249,7 @@ def _define_split_rows(g: Function) -> None:
 def split_panel(
     f: Function, source: Value, k: Int, planes: Value, arithmetic: Arithmetic = F32, row_bytes: int = 0
 ) -> None:
-    """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, as the tiles want them.
+    """Split a panel of B, [k, PANEL], into planes whose rows hold pairs of k, in the layout of the tiles.
 
     `row_bytes`: of a row of the panel (0: those of PANEL elements).
     """
@@ -309,7 +307,7 @@ def multiply(
     `a`, `b`, to `sums` (rows of PANEL f32).
 
     `done`: values of k added before; 0: the sums start here. Prefetches `lines` cache lines a step from
-    `ahead` on, by default half as many bytes as B has there.
+    `ahead` on, by default half as many bytes as a step of B.
     """
     arguments = [a, b, f.i64(done), f.i64(f.ceildiv(k, STEP)), sums, ahead]
     planes = PLANES[arithmetic.dtype]
@@ -320,8 +318,8 @@ def multiply(
 
 
 def add_block(f: Function, k: Int, done: Int, sums: Value, totals: Value) -> None:
-    """Where a chunk that begins at step `done` of `k` ends a block of a group's sums, add them to `totals`;
-    where it ends the last block of several, leave the whole sums in `sums`."""
+    """If a chunk that begins at step `done` of `k` ends a block of a group's sums, add them to `totals`; if
+    it ends the last of several blocks, leave the whole sums in `sums`."""
     if isinstance(k, int) and k <= SUM:
         return
     end, size, count = f.add(done, CHUNK), block_of(f, k), GROUP * PANEL
@@ -343,7 +341,7 @@ def _both(f: Function, a: Value, b: Value) -> Value:
 
 
 def tile_number(number: int) -> Value:
-    """Return the number of a tile, as instructions take it."""
+    """Return the number of a tile as an operand."""
     return Value("i8", str(number))
 
 
@@ -401,10 +399,10 @@ def mend(
     again: Again,
     *more: Value,
 ) -> None:
-    """Compute again by `again`, those of `rows` rows of sums that are doubtful.
+    """Recompute, by `again`, the doubtful ones of `rows` rows of sums.
 
-    Whether a row is computed again depends on that row and the panel alone, so on no partition of the rows.
-    `again(g, row of A, b, k, its sums, *more)` emits it in a part of its own, called `name`.
+    Whether a row is recomputed depends only on that row and the panel, not on the partition of the rows.
+    `again(g, row of A, b, k, its sums, *more)` emits it in a separate part called `name`.
     """
 
     def define(g: Function) -> None:

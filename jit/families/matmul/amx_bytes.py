@@ -1,13 +1,13 @@
 """Products of narrow operands on AMX tiles, four bytes of a row at a step: u8 by i8 in i32, exact, so rows,
-columns and steps may be cut in any way; bf16 by bf16 in f32, in the order of the instruction: of each STEP
-steps the odd and the even products by themselves, then both are added to the sum.
+columns and steps may be divided in any way; bf16 by bf16 in f32, in the order of the instruction: of each
+STEP steps the odd and the even products separately, then both are added to the sum.
 
 A block of 32 rows by 32 columns is four tiles of 16 x 16 sums. A step of the tiles is STEP of the product's,
-64 bytes of a row. B's panels lie as tiles want them and are read where they are. A block of A's rows is
-copied to scratch once for all panels: steps one behind the other, each with its 32 rows. Patches of an image,
-which lie in scratch already, are read there where steps divide. Where steps do not
-divide, the last one begins earlier, with zeros in place of those bytes of A that another step has had; so
-nothing behind B is read. Rows that are missing are 0.
+64 bytes of a row. B's panels have the layout of the tiles and are read in place. A block of A's rows is
+copied to scratch once for all panels: consecutive steps, each with its 32 rows. Patches of an image, which
+are already in scratch, are read there if steps divide. If steps do not divide, the last one begins earlier,
+with zeros in place of the bytes of A that another step has multiplied; so nothing after B is read. Missing
+rows are 0.
 
 Steps come in chunks: the first-level cache holds a panel's chunk while all rows of the block use it. Sums
 wait in scratch between chunks.
@@ -27,18 +27,18 @@ from .schedules import PANEL
 
 STEP = 16  # steps of the product, of 4 bytes, in one of the tiles
 HALF = 16  # rows of a tile
-LEAST_K = 4 * STEP  # bytes of a row: fewer leave tiles without work
-ENOUGH = Enough(9, STEP)  # fewer rows are read faster by several panels at once
-ENOUGH_OF_GROUPS = Enough(16, STEP // 2)  # the same where groups of steps have scales
+LEAST_K = 4 * STEP  # bytes of a row: fewer do not fill the tiles
+ENOUGH = Enough(9, STEP)  # fewer rows are faster by several panels at once
+ENOUGH_OF_GROUPS = Enough(16, STEP // 2)  # the same if groups of steps have scales
 BLOCK = GROUP * STEP * 4  # bytes of a step of GROUP rows
 ROW_BYTES = 4 * PANEL  # of a panel, and of a row of sums
 MAX_CHUNK = 8  # steps of the tiles
-DOTS = {QUADS: "tdpbusd", PAIRS: "tdpbf16ps"}  # by what is multiplied
+DOTS = {QUADS: "tdpbusd", PAIRS: "tdpbf16ps"}  # instructions by operand kind
 ROWS_BYTES = 1024 * 1024  # of a block of A's rows: it should stay in the second-level cache beside a panel
 
 
 def chunk_of(n_steps: int) -> int:
-    """Return how many of `n_steps` steps of the tiles a chunk has: as many as others."""
+    """Return how many of `n_steps` steps of the tiles a chunk has; chunks are equally long."""
     return -(-n_steps // -(-n_steps // MAX_CHUNK))
 
 
@@ -52,15 +52,15 @@ def copy_rows(f: Function, source: Value, stride: Int, rows: Int, k: int, to: Va
     f.call_part("copy_rows", _define_copy, source, f.i64(stride), f.i64(rows), f.i64(k), to)
 
 
-#: Of rows that are read where they lie. Longer ones lie in too many pages: at 2,304 bytes a copy costs as
+#: Of rows that are read in place. Longer ones span too many pages: at 2,304 bytes a copy costs as
 #: much as it gains, at 4,608 the copied ones are 1.3 times as fast.
 MAX_ROW_BYTES = 2048
 
 
 class Rows(NamedTuple):
-    """How rows of A lie: the bytes from one to the next, and from a step of the tiles to the next; or
-    `offsets`: where a table in scratch has each step's bytes from the row. `length`: the product's steps in
-    one of the tiles."""
+    """The layout of rows of A: the bytes from one to the next, and from a step of the tiles to the next; or
+    `offsets`: a table in scratch of each step's offset from the row. `length`: the product's steps in one of
+    the tiles."""
 
     row: Int
     step: int
@@ -84,8 +84,8 @@ def add(
     group: Value,
     dtype: str,
 ) -> None:
-    """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows, which
-    lie as `lie` says. `dtype`: what is multiplied, QUADS or PAIRS."""
+    """Add the products of steps `first` to `end` of the tiles to the sums of `halves` times 16 rows, with
+    layout `lie`. `dtype`: of the operands, QUADS or PAIRS."""
     arguments = [rows, b, f.i64(first), f.i64(end), f.i64(k - lie.length), sums, group]
     if lie.offsets is not None:
         arguments.append(lie.offsets)
@@ -95,7 +95,7 @@ def add(
 def _define_copy(g: Function) -> None:
     source, stride, rows, k, to = g.params
     whole, n_steps = g.udiv(k, STEP), g.ceildiv(k, STEP)
-    had = g.sub(g.mul(n_steps, STEP), k)  # steps of the last one that the one before had
+    had = g.sub(g.mul(n_steps, STEP), k)  # steps of the last one that the previous one had
 
     def place(row: Value, step: Int) -> Value:
         block = g.add(g.mul(g.udiv(row, GROUP), n_steps), step)

@@ -1,4 +1,5 @@
-"""A product of narrow operands on AMX tiles: what scratch holds (see `amx_bytes`), and the kernel's tiles."""
+"""A product of narrow operands on AMX tiles: the layout of scratch (see `amx_bytes`), and the kernel's
+tiles."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Emit = Callable[[RowTile, Value], None]
 
 @dataclass(frozen=True)
 class Places:
-    """The layout of scratch: sums, A's rows, what is behind."""
+    """The layout of scratch: sums, A's rows, the rest."""
 
     sums: Value
     rows: Value
@@ -33,9 +34,9 @@ class Places:
 
 
 class TileRows(ABC):
-    """A block of A's rows as tiles read them: GROUP rows at a time, which lie as `lie` says.
+    """A block of A's rows as tiles read them: GROUP rows at a time, with layout `lie`.
 
-    `sums`: where scratch has room for the sums of its groups, None: in `Places`.
+    `sums`: the address in scratch for the sums of its groups, None: in `Places`.
     """
 
     lie: Rows
@@ -43,16 +44,16 @@ class TileRows(ABC):
 
     @abstractmethod
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what a block of `rows` rows needs before its first tile."""
+        """Emit the preparation of a block of `rows` rows before its first tile."""
 
     @abstractmethod
     def count(self, tile: RowTile) -> Int:
-        """Return how many rows tiles read for those of `tile`."""
+        """Return how many rows tiles read for the rows of `tile`."""
 
     @abstractmethod
     def group_at(self, tile: RowTile, begin: Int, count: Int) -> tuple[Value, Int]:
-        """Return where `count` rows from `begin` on lie, of which tiles read 16 or GROUP, and how many of
-        these stand before them."""
+        """Return the address of `count` rows from `begin` on, of which tiles read 16 or GROUP, and how many
+        of these precede them."""
 
     def finish(self, tile: RowTile, begin: Int, count: Int, sums: Value, emit: Emit) -> None:
         """Emit the epilogue of `count` rows from `begin` on, whose sums are at `sums`."""
@@ -64,8 +65,8 @@ class TileRows(ABC):
 
 
 class Copied(TileRows):
-    """Rows that are copied to scratch in the order in which tiles read them. Fewer than STEP steps are the
-    last ones of a row there."""
+    """Rows that are copied to scratch in the order in which tiles read them. If there are fewer than STEP
+    steps, they are at the end of a row there."""
 
     def __init__(self, f: Function, k: int, lhs: Lhs, rows: Value) -> None:
         super().__init__(f)
@@ -89,8 +90,8 @@ class Copied(TileRows):
 
 
 class WhereTheyLie(TileRows):
-    """Rows that are read where they lie. Behind the last rows of a buffer there is nothing to read, so tiles
-    begin as many rows earlier there."""
+    """Rows that are read in place. After the last rows of a buffer nothing may be read, so tiles begin that
+    many rows earlier there."""
 
     def __init__(self, f: Function, lhs: Lhs) -> None:
         super().__init__(f)
@@ -98,7 +99,7 @@ class WhereTheyLie(TileRows):
 
     @staticmethod
     def fits(lhs: Lhs, k: int, m: Int) -> bool:
-        """Whether rows of `k` steps may be read so; there are `m`."""
+        """Whether `m` rows of `k` steps may be read in place."""
         is_short = isinstance(lhs.stride, int) and 4 * lhs.stride <= MAX_ROW_BYTES
         has_all = lhs.has_whole_groups or (isinstance(lhs, InPlace) and least(m) >= GROUP)
         return is_short and has_all and k % STEP == 0
@@ -141,7 +142,7 @@ class BytesOnTiles:
         self.n_steps = -(-k // self.rows.lie.length)
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what a block of `rows` rows needs before its first tile."""
+        """Emit the preparation of a block of `rows` rows before its first tile."""
         self.rows.prepare(outer, m0, rows)
 
     def multiply(self, tile: RowTile, b: Value) -> None:
@@ -158,7 +159,7 @@ class BytesOnTiles:
                 self._add(tile, (begin, f.minimum(GROUP, f.sub(n_rows, begin))), b, first, end)
 
     def _add(self, tile: RowTile, group: tuple[Int, Int], b: Value, first: Int, end: Int) -> None:
-        """Emit steps `first` to `end` of a group's rows, from the first on so many."""
+        """Emit steps `first` to `end` of a group's rows."""
         f, (begin, count), lie = self.f, group, self.rows.lie
         rows, before = self.rows.group_at(tile, begin, count)
         sums = f.at(self.sums, "i8", f.mul(begin, ROW_BYTES))

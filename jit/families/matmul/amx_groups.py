@@ -1,9 +1,9 @@
 """Weights of small integers with scales of groups (see `grouped`) on AMX tiles.
 
-The integers of a group are copied as tiles want them: as bf16, which hold them exactly, against the three
-planes of an f32 each (`amx`), or as bytes against bytes (`amx_bytes`). The tiles leave a group's sums of 32 x
-32 in scratch; times the scales they are added to those of the groups before. Where A is f32, a row of a panel
-that is not all finite, or all tiny, is computed again by FMAs, as on other tiles.
+The integers of a group are copied in the layout of the tiles: as bf16, which hold them exactly, against the
+three planes of an f32 (`amx`), or as bytes against bytes (`amx_bytes`). The tiles leave a group's sums of 32
+x 32 in scratch; times the scales they are added to those of the previous groups. If A is f32, a row of a
+panel that is not all finite, or all tiny, is recomputed by FMAs, as on other tiles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .sums import GROUP as MAX_GROUPS
 
 ROW = 4 * PANEL  # bytes of a row of sums
 PART = GROUP * ROW  # of a group's sums
-UNROLL = 4  # rows of them that are scaled in a trip
+UNROLL = 4  # rows of them that are scaled in an iteration
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GroupsOnTiles:
         self.has_bytes = groups.together == FOUR
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what a block of `rows` rows needs before its first tile: their copy or planes."""
+        """Emit the preparation of a block of `rows` rows before its first tile: their copy or planes."""
         self.lhs.prepare(outer, m0, rows)
         copy = amx_bytes.copy_rows if self.has_bytes else amx.split_rows
         copy(self.f, self.lhs.at(outer, m0), self.lhs.stride, rows, self.k, self.places.rows)
@@ -109,7 +109,7 @@ class GroupsOnTiles:
             self.epilogue.emit(part, found)
 
     def _copy(self, columns: GroupSums, b: Value) -> None:
-        """Emit the copy of the group at `b` as tiles read it; the next group is asked for."""
+        """Emit the copy of the group at `b` in the tiles' layout; the next group is prefetched."""
         f, groups = self.f, self.groups
         for line in range(0, groups.bytes, 64):
             prefetch(f, unread(f, b, 2 * groups.bytes + line, "i8"), 2)
@@ -119,7 +119,7 @@ class GroupsOnTiles:
             amx.split_panel(f, b, groups.rows, self.places.panel, groups.arithmetic, groups.row_bytes)
 
     def _add(self, tile: RowTile, number: Int, block: Int, scales: Value) -> None:
-        """Emit group `number` of 32 rows: its sums times the scales are added to those before."""
+        """Emit group `number` of 32 rows: its sums times the scales are added to the previous ones."""
         f = self.f
         sums = f.at(self.places.sums, "i8", f.mul(block, PART))
         count = f.minimum(GROUP, f.sub(tile.rows, f.mul(block, GROUP)))
@@ -146,7 +146,7 @@ class GroupsOnTiles:
         n_steps, per_step = -(-self.k // amx_bytes.STEP), amx_bytes.STEP
         first = f.mul(number, groups.rows)
         step, place = f.udiv(first, per_step), f.urem(first, per_step)
-        behind = n_steps * per_step - self.k  # rows of the last step begin so many steps later
+        behind = n_steps * per_step - self.k  # rows of the last step begin this many steps later
         if behind:
             place = f.add(place, f.select(f.less(n_steps - 2, step), behind, 0))
         rows = f.at(places.rows, "i8", f.mul(f.add(f.mul(block, n_steps), step), amx_bytes.BLOCK))
@@ -155,7 +155,7 @@ class GroupsOnTiles:
         f.call_part(f"group_of_bytes_{halves}", define, rows, places.panel, places.part)
 
     def _mend(self, tile: RowTile, b: Value, sums: Value) -> None:
-        """Compute by FMAs again the rows of sums that are not finite, or tiny."""
+        """Recompute by FMAs the rows of sums that are not finite, or tiny."""
         a, groups = self.lhs.at(tile.batch, tile.m0), self.groups
 
         def again(g: Function, line: Value, b: Value, k: Value, sums: Value, part: Value) -> None:

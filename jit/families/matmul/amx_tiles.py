@@ -1,4 +1,4 @@
-"""A product on AMX tiles: where scratch holds the planes (see `amx`), and the tiles of the kernel."""
+"""A product on AMX tiles: the layout of the planes in scratch (see `amx`), and the tiles of the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .epilogue import Epilogue, RowTile
 from .lhs import Lhs
 from .schedules import PANEL
 
-FEW_GROUPS = 3  # of rows, where their number is known at run time only
+FEW_GROUPS = 3  # of rows, if their number is known only at run time
 EmitTile = Callable[[RowTile, Value], None]
 EachTile = Callable[[Int, EmitTile], None]
 
@@ -48,7 +48,7 @@ class Planes:
 
 
 class Slab(NamedTuple):
-    """Where the planes of a slab, the sums of a panel's chunks and the sums of all are."""
+    """The addresses of the planes of a slab, the sums of a panel's chunks and the total sums."""
 
     shape: amx.Slabs
     planes: Value
@@ -63,8 +63,8 @@ class Slab(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Steps `begin` .. `end` - 1 of sums: the planes of their rows, of a group `group_bytes`; where the sums
-    of their chunks and the sums of all are; the groups of rows that a block has."""
+    """Steps `begin` .. `end` - 1 of sums: the planes of their rows, `group_bytes` for a group; the addresses
+    of the sums of their chunks and the total sums; the groups of rows of a block."""
 
     begin: Int
     end: Int
@@ -85,7 +85,7 @@ class OnTiles:
         self.arithmetic = arithmetic
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what a block of `rows` rows needs before its first tile: their planes."""
+        """Emit the preparation of a block of `rows` rows before its first tile: their planes."""
         self.lhs.prepare(outer, m0, rows)
         a = self.lhs.at(outer, m0)
         amx.split_rows(self.f, a, self.lhs.stride, rows, self.k, self.planes.rows)
@@ -152,7 +152,7 @@ class OnTiles:
                     self.epilogue.emit(group_tile, sums)
 
     def _mend(self, tile: RowTile, b: Value, sums: Value) -> None:
-        """Compute by FMAs again the rows of sums that are not finite."""
+        """Recompute by FMAs the rows of sums that are not finite."""
         a = self.lhs.at(tile.batch, tile.m0)
         again, name = amx.by_fmas(self.arithmetic), f"mend{self.arithmetic.suffix}"
         amx.mend(self.f, name, tile.rows, a, self.lhs.stride, b, self.k, sums, again)

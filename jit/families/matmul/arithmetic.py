@@ -1,7 +1,7 @@
 """How micro-kernels multiply and add: the table of operand kinds.
 
 A step takes 4 bytes of A's row, broadcast to all lanes, a vector of B and a vector of sums. Sums are 4 bytes
-in each lane, whatever they count. They travel as f32 vectors, so tiles, scratch and prefetching are the same
+in each lane, of any type. They are represented as f32 vectors, so tiles, scratch and prefetching are the same
 for all kinds.
 """
 
@@ -21,8 +21,8 @@ from .byte_dots import BYTES, INTEGERS, SHORTS, dot, dot_of_shorts
 
 VECTOR = vector("float", LANES)
 QUADS = "u8i8"  # four u8 of A times four i8 of B, exactly, added to an i32
-PLANES = 3  # rows of digits that stand for a row of f32
-DIGITS = "i8u8"  # the same of i8 of A and u8 of B
+PLANES = 3  # rows of limbs that represent a row of f32
+DIGITS = "i8u8"  # the same of i8 of A and u8 of B, for fixed-point limbs
 PAIRS = "bf16bf16"  # two bf16 of A times two of B, added to an f32
 SHORT_PAIRS = "i16i16"  # two i16 of A times two of B, added to an i32
 
@@ -33,8 +33,8 @@ class Arithmetic:
 
     dtype: str
 
-    start = -0.0  # of sums to which others are added: it leaves zeros of either sign as they are
-    planes = 1  # rows that stand for a row of A
+    start = -0.0  # of sums to which others are added: it preserves zeros of either sign
+    planes = 1  # rows that represent a row of A
 
     @property
     def element(self) -> str:
@@ -53,7 +53,7 @@ class Arithmetic:
 
     @property
     def suffix(self) -> str:
-        """What names of its micro-kernels end in."""
+        """The suffix of names of its micro-kernels."""
         return "" if self.dtype == "f32" else f"_{self.dtype}"
 
     @property
@@ -62,7 +62,7 @@ class Arithmetic:
         return self.dtype != "f32"
 
     def first(self, g: Function, behind: Callable[[], Value]) -> Value:
-        """Return the sums of no steps; `behind` gives the address behind the steps of A's row."""
+        """Return the initial sums; `behind` returns the address after the steps of A's row."""
         return Value(VECTOR, "zeroinitializer")
 
     def left(self, g: Function, address: Value) -> Value:
@@ -72,8 +72,8 @@ class Arithmetic:
     def left_half(self, g: Function, address: Value) -> Value:
         """Return it in 8 lanes.
 
-        The load is marked as one of memory that no micro-kernel changes, A's. Without that LLVM takes the
-        element once for both widths, and then spends an instruction to spread it for each.
+        The load is marked as one of memory that no micro-kernel changes, A's. Otherwise LLVM loads the
+        element once for both widths, and then needs an instruction to broadcast it for each.
         """
         element = g.op("float", f"load float, ptr {address.name}, align 4, !invariant.load !{{}}")
         return g.splat(element, LANES // 2)
@@ -84,7 +84,7 @@ class Arithmetic:
         return widened(Vec(g, narrow), self.dtype).value
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
-        """Return the vectors of B that lie `places` elements behind `b`."""
+        """Return the vectors of B at `places` elements after `b`."""
         return [self.right(g, g.at(b, self.element, place)) for place in places]
 
     def multiply_add(self, g: Function, left: Value, right: Value, sums: Value) -> Value:
@@ -131,7 +131,7 @@ class Pairs(Arithmetic):
 
     @property
     def is_widened(self) -> bool:
-        """They are multiplied as they are."""
+        """They are multiplied without conversion."""
         return False
 
     def left(self, g: Function, address: Value) -> Value:
@@ -186,8 +186,8 @@ class ShortPairs(Quads):
 
 @dataclass(frozen=True)
 class Digits(Quads):
-    """i8 times u8, four products a lane and step, in i32: PLANES rows of digits stand for a row of A. Behind
-    the steps of each lies what its sums begin with, an i32 (see `digits`)."""
+    """i8 times u8, four products a lane and step, in i32: PLANES rows of limbs represent a row of A. After
+    the steps of each is the initial value of its sums, an i32 (see `digits`)."""
 
     planes = PLANES
 
@@ -200,7 +200,7 @@ class Digits(Quads):
         return super().multiply_add(g, right, left, sums)
 
     def total(self, g: Function, *sums: Value) -> Value:
-        """See Arithmetic: (high * 256 + middle) * 256 + low, where the lower two do not reach 2^31."""
+        """See Arithmetic: (high * 256 + middle) * 256 + low, the lower two stay below 2^31."""
         low, middle, high = (Vec(g, _cast(g, x, INTEGERS)) for x in sums)
         lower = (middle << 8) + low
         return fma(high.convert("sitofp", "float"), 65536.0, lower.convert("sitofp", "float")).value

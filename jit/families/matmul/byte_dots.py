@@ -1,6 +1,6 @@
 """Sums of four products of bytes in each lane: the instructions by the feature of the target that has them.
 
-u8 of A times i8 of B, added to an i32 modulo 2^32: exact, so all of them give the same bits.
+u8 of A times i8 of B, added to an i32 modulo 2^32: exact, so all of them have the same bits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ INTEGERS = vector("i32", LANES)
 BYTES = vector("i8", 4 * LANES)
 SHORTS = vector("i16", 2 * LANES)
 
-#: (function, sums, left, right) -> sums plus the products of each lane's bytes, in as many lanes as it takes.
+#: (function, sums, left, right) -> sums plus the products of each lane's bytes, in the instruction's lanes.
 Emit = Callable[[Function, Value, Value, Value], Value]
 
 
 @dataclass(frozen=True)
 class ByteDot:
-    """An instruction that multiplies bytes: its lanes of 32 bits, and how it is emitted."""
+    """An instruction that multiplies bytes: its 32-bit lanes, and its emitter."""
 
     lanes: int
     emit: Emit
@@ -51,7 +51,7 @@ def dot_of_shorts(f: Function, sums: Value, left: Value, right: Value) -> Value:
 
 
 def _x86(name: str) -> Emit:
-    """Return the emission of `vpdpbusd` in the width that `name` tells."""
+    """Return the emission of `vpdpbusd` in the width given by `name`."""
 
     def emit(f: Function, sums: Value, left: Value, right: Value) -> Value:
         return f.call(sums.type, f"llvm.x86.avx512.vpdpbusd.{name}", sums, left, right)
@@ -68,8 +68,8 @@ def _usdot(f: Function, sums: Value, left: Value, right: Value) -> Value:
 
 
 def _sdot(f: Function, sums: Value, left: Value, right: Value) -> Value:
-    """`sdot` takes signed bytes: x = (x - 128) + 128. What 128 adds depends on `right` alone, so the back end
-    computes it once for all rows."""
+    """`sdot` takes signed bytes: x = (x - 128) + 128. The contribution of 128 depends only on `right`, so the
+    back end computes it once for all rows."""
     kind = left.type
     signed = f.op(kind, f"xor {kind} {left.name}, splat (i8 -128)")
     least, zero = Value(kind, "splat (i8 -128)"), Value(sums.type, "zeroinitializer")
@@ -92,7 +92,7 @@ def _by_shorts(f: Function, sums: Value, left: Value, right: Value) -> Value:
 
 
 def _pairwise(f: Function, x: Value, y: Value) -> Value:
-    """Return the products of 16-bit numbers, neighbours added: a form that x86 has one instruction for."""
+    """Return the products of 16-bit numbers, neighbours added: a form for which x86 has one instruction."""
     wide = vector("i32", 2 * LANES)
     factors = [f.op(wide, f"sext {SHORTS} {value.name} to {wide}") for value in (x, y)]
     product = f.op(wide, f"mul {wide} {factors[0].name}, {factors[1].name}")
@@ -109,7 +109,7 @@ def _indices(places: range) -> str:
 
 
 def by_plane(f: Function, x: Vec) -> Value:
-    """Return the bytes of LANES i32, of each four the lowest ones first, then those above them."""
+    """Return the bytes of LANES i32, of each four the lowest bytes first, then the next ones."""
     quarter = [4 * j + plane for plane in range(4) for j in range(4)]
     places = [first + i for first in range(0, 4 * LANES, len(quarter)) for i in quarter]
     bytes = f.op(BYTES, f"bitcast {INTEGERS} {x.value.name} to {BYTES}")

@@ -1,4 +1,4 @@
-"""The steps of a sum of a row tile: how they come, and the chunks in which they are computed.
+"""The steps of a sum of a row tile: their layout, and the chunks in which they are computed.
 
 Sums of many steps are computed by chunks, the blocks of `sums`, each for all row tiles of a block of rows.
 """
@@ -15,15 +15,15 @@ from .sums import BLOCK, GROUP, LONG, SHORTEST_CHAIN, block_of_pieces, block_of_
 
 
 def is_chunked(k: Int) -> bool:
-    """Return True where sums of `k` steps are computed in chunks."""
+    """Return True if sums of `k` steps are computed in chunks."""
     return isinstance(k, int) and k >= LONG
 
 
 class Pieces(NamedTuple):
-    """How the steps of a sum come: in pieces of `piece` steps, 0: there are none.
+    """The layout of the steps of a sum: in pieces of `piece` steps, 0: without pieces.
 
     `taps`: of rows whose pieces lie at addresses (`Strides.taps`), else 0. `together`: steps under each tap
-    that make a chunk; all taps of a step lie side by side in B then (0: taps follow one another).
+    that make a chunk; all taps of a step are then adjacent in B (0: taps are consecutive).
     """
 
     piece: int = 0
@@ -36,7 +36,7 @@ WHOLE = Pieces()
 
 @dataclass(frozen=True)
 class Steps:
-    """The `k` steps of a sum, in blocks of `chain` steps where there are few (see `sums`)."""
+    """The `k` steps of a sum, in blocks of `chain` steps if there are few (see `sums`)."""
 
     f: Function
     k: Int
@@ -62,7 +62,7 @@ class Steps:
 
     @property
     def may_have_groups(self) -> bool:
-        """Whether sums may have several groups of blocks, whose totals are kept beside."""
+        """Whether sums may have several groups of blocks, whose totals are kept separately."""
         if self.in_pieces:
             return self.n_chunks > GROUP
         top = most(self.k)
@@ -103,13 +103,13 @@ class Steps:
         return begin, f.at(a, "float", begin), replace(strides, k=steps)
 
     def all_taps(self, strides: Strides, steps: int, offset: Int) -> Strides:
-        """Return the strides of `steps` steps under each tap, all taps of a step side by side in B."""
+        """Return the strides of `steps` steps under each tap, with all taps of a step adjacent in B."""
         row = self.pieces.taps * PANEL
         return replace(strides.of_taps(offset=offset, b_skip=PANEL - steps * row), k=steps, ldb=row)
 
     def in_blocks(self, strides: Strides) -> Strides:
-        """Return the strides of sums whose blocks a micro-kernel adds up. Where there may be groups of them,
-        it is told of the steps, for the last one has fewer."""
+        """Return the strides of sums whose blocks a micro-kernel sums. If there may be groups of them, the
+        number of steps is an argument, because the last group has fewer."""
         f, k = self.f, self.k
         if isinstance(k, int) and k < LONG:
             return replace(strides, block=block_of_short(k, self.chain))

@@ -1,19 +1,20 @@
-"""Rows of f32 as integers of three digits, which are multiplied by small integers exactly.
+"""Rows of f32 as fixed-point numbers of three limbs ("digits" in names), which are multiplied by small
+integers exactly.
 
-A row x of A becomes integers of 24 bits times a power of two: rint(x / 2^e), where its greatest magnitude is
-below 2^23 - 2^16 times 2^e and no smaller e has that. An integer is written in three digits of -128 .. 127,
-of 1, 256 and 65,536. So a row becomes PLANES rows of bytes, and each is multiplied by the integers of B as A
-in bytes is (`grouped`), by instructions that multiply four bytes where a multiply-add multiplies one number.
-Of a group's three sums of a column high * 65,536 + (middle * 256 + low) is its sum, the inner one exactly in
-i32, the outer one by a fused multiply-add. The total of all groups is multiplied by 2^e.
+A row x of A becomes integers of 24 bits times a power of two: rint(x / 2^e), with the smallest e such that
+its greatest magnitude is below 2^23 - 2^16 times 2^e. An integer consists of three limbs of -128 .. 127, in
+units of 1, 256 and 65,536. So a row becomes PLANES rows of bytes, and each is multiplied by the integers of B
+like an A in bytes (`grouped`), by instructions that multiply four bytes where a multiply-add multiplies one
+number. A group's sum of a column is high * 65,536 + (middle * 256 + low) of its three sums, the inner one
+exactly in i32, the outer one by a fused multiply-add. The total of all groups is multiplied by 2^e.
 
-Bytes of B are not negative there: `MIDDLES` is added to its integers. What that adds to a group's sum depends
-on the digits alone, so sums begin with what takes it off again: an i32 behind the digits of a group.
+Bytes of B are unsigned here: `MIDDLES` is added to its integers. Its contribution to a group's sum depends
+only on the limbs, so sums start with its negative: an i32 after the limbs of a group.
 
-A row that holds an infinity or NaN is multiplied in f32, as slowly as need be. So is one whose greatest
-number would leave little of the others: its binary exponent is more than SPREAD above the mean of those of
-the numbers that are not zero. And so is one of numbers so small, below 2^-104, that 2^-e is none of f32, but
-for zeros. `sums.digit_products` is the definition of all that.
+A row that holds an infinity or NaN is multiplied in f32, slowly. So is a row whose greatest number would
+leave the others few bits: its binary exponent is more than SPREAD above the mean of those of the nonzero
+numbers. And so is a row of nonzero numbers below 2^-104, for which 2^-e is not an f32. `sums.digit_products`
+is the definition.
 """
 
 from __future__ import annotations
@@ -30,34 +31,38 @@ from ...llvm.target import find_target
 from ...llvm.vector import Vec, fma
 from ...loops.bodies import LANES, splat
 from ...spec import Terms
-from .arithmetic import PLANES, VECTOR
+from .arithmetic import VECTOR
 from .byte_dots import BYTES, INTEGERS, by_plane, dot, lanes_of
-from .grouped import FOUR, MIDDLES, SIZES, Groups, pack_grouped
+from .grouped import MIDDLES, SIZES, Groups
 from .lhs import Lhs
 from .problem import Problem
 from .schedules import PANEL
 from .strides import Strides
 from .sums import LEAST_FIELD, SPREAD
 
-#: The bits of an infinity without its sign, one place to the left, where an exponent field is a byte; those
-#: of NaNs are greater.
+#: The bits of an infinity without its sign, shifted left by one, where an exponent field is a byte; those of
+#: NaNs are greater.
 INFINITE = 0xFF000000
-FIELD_AT, FRACTION_BITS, BIAS = 24, 23, 127  # places of the exponent field there, and where it belongs
-ROOM = 1 << 18  # added to a magnitude's bits there: where it is close to the next power of two, that counts
+FIELD_AT, FRACTION_BITS, BIAS = (
+    24,
+    23,
+    127,
+)  # bit positions of the exponent field there and in f32, and its bias
+ROOM = 1 << 18  # added to a magnitude's bits there, so that one close to the next power of two counts as that
 #: A magnitude of exponent field E is below 2^(E - 126): times 2^(SHIFT - E) it is below 2^23.
 SHIFT = 126 + 23
-MIDDLE_OF_DIGITS = 0x808080  # 128 of each digit: an integer plus that has them, plus 128 each, as its bytes
+MIDDLE_OF_DIGITS = 0x808080  # 128 in each limb: the bytes of an integer plus this are its limbs plus 128
 LEAST_STEPS = 32  # of a group
 LEAST_SCALE = 2.0**-64
-#: What a row takes, in times of the multiply-add of a vector in f32 (benchmarks/log/quantised.md): a step of
-#: a vector of columns, the digits of LANES steps, the sums of a group, those of all groups.
+#: Costs of a row in vector multiply-adds of f32 (benchmarks/log/quantised.md): a step of a vector of columns,
+#: the limbs of LANES steps, the sums of a group, those of all groups.
 DOTS, MAKING, SCALING, ENDING = 0.75, 9, 3, 8
-SMALL = 1 << 20  # bytes of a weight in f32 that no memory is read for as a rule
-FEW_ROWS = 8  # take as long as a weight takes from memory
+SMALL = 1 << 20  # bytes of a weight in f32 that is usually in a cache
+FEW_ROWS = 8  # cost as much as reading a weight from memory
 
 
 def pays(k: int, n: int, group: int, targets: Iterable[str]) -> bool:
-    """Whether products with a weight [k, n] are faster in digits than in f32: there is enough to do, all
+    """Whether products with a weight [k, n] are faster in limbs than in f32: they are large enough, all
     targets multiply bytes faster than f32, and none multiplies f32 faster by AMX tiles. `group`: the steps
     that share scales."""
     if not multiply_bytes(targets) or group < LEAST_STEPS:
@@ -75,15 +80,16 @@ def multiply_bytes(targets: Iterable[str]) -> bool:
 
 def is_slower(k: int, n: int, group: int, rows: int, targets: Iterable[str]) -> bool:
     """Whether products of at least `rows` rows with a weight [k, n] of integers are slower than in f32 on
-    targets that `multiply_bytes`: digits do not pay, nor does reading fewer bytes. Others: see there."""
+    targets that `multiply_bytes`: limbs do not pay, nor does reading fewer bytes. For other targets, see
+    there."""
     if not multiply_bytes(targets) or pays(k, n, group, targets):
         return False
     return rows > FEW_ROWS or 4 * k * n < SMALL
 
 
 def fit(k: int, scales: np.ndarray) -> bool:
-    """Whether the `k` steps of a weight with scales [groups, N] have groups long enough, and products of
-    digits with scales so large and small neither overflow nor lose bits."""
+    """Whether the `k` steps of a weight with scales [groups, N] have long enough groups, and products of
+    limbs with these scales neither overflow nor lose bits."""
     sizes = np.abs(scales[scales != 0])
     has_usual_sizes = bool((sizes > LEAST_SCALE).all() and (sizes < 1 / LEAST_SCALE).all())
     return has_usual_sizes and k >= LEAST_STEPS * len(scales)
@@ -94,15 +100,13 @@ def steps(k: int) -> int:
     return next((size for size in sorted(SIZES, reverse=True) if k % size == 0 and size >= LEAST_STEPS), 0)
 
 
-def pack(integers: np.ndarray) -> np.ndarray:
-    """Return integers of a byte [K, N], without scales, as kernels read them."""
-    k, n = integers.shape
-    ones = np.ones((k // steps(k), n), np.float32)
-    return pack_grouped(integers.astype(np.int8), ones, FOUR, PLANES)
+def ones(k: int, n: int) -> np.ndarray:
+    """Return the scales [groups, N] of integers without scales."""
+    return np.ones((k // steps(k), n), np.float32)
 
 
 class InDigits:
-    """Rows of another left operand, of f32, in digits in scratch at `place`: see `Lhs`."""
+    """Rows of another left operand, of f32, in limbs in scratch at `place`: see `Lhs`."""
 
     has_whole_groups = True
 
@@ -115,7 +119,7 @@ class InDigits:
 
     @property
     def _factors(self) -> Value:
-        """Where the factors of the sums lie, one for each row: a power of two, or NaN."""
+        """The address of the factors of the sums, one for each row: a power of two, or NaN."""
         return self.f.at(self.place, "float", self._floats)
 
     @property
@@ -136,7 +140,7 @@ class InDigits:
         return replace(strides, lda=self.stride)
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
-        """See `Lhs`: the digits of row `m0`, the first of the block."""
+        """See `Lhs`: the limbs of row `m0`, the first of the block."""
         return self.place
 
     # Digits -----------------------------------------------------------------------------------------------
@@ -155,8 +159,8 @@ class InDigits:
                 self._group(source, f.at(self.place, "float", place), power)
 
     def _power_of(self, row: Value, factor: Value) -> Value:
-        """Return the power of two by which the row at `row` becomes integers; leave the one that its sums are
-        multiplied by at `factor`, NaN for a row without digits."""
+        """Return the power of two by which the row at `row` becomes integers; store the factor of its sums at
+        `factor`, NaN for a row without limbs."""
         f = self.f
         greatest, total, count = self._measured(row)
         near = f.op("i32", f"add i32 {greatest.name}, {ROOM}")
@@ -170,8 +174,7 @@ class InDigits:
         return self._power(exponent)
 
     def _has_digits(self, greatest: Value, field: Value, total: Value, count: Value) -> Value:
-        """Whether a row has digits: its numbers are finite, as large as need be, and none is far above the
-        others."""
+        """Whether a row has limbs: its numbers are finite, large enough, and none is far above the others."""
         f = self.f
         wide = [f.op("i64", f"zext i32 {x.name} to i64") for x in (greatest, total, count)]
         spread = f.sub(f.op("i64", f"lshr i64 {wide[0].name}, {FIELD_AT}"), SPREAD)
@@ -184,12 +187,12 @@ class InDigits:
         return f.op("i1", f"and i1 {is_usual.name}, {has_size.name}")
 
     def _measured(self, row: Value) -> tuple[Value, Value, Value]:
-        """Return of the row at `row` the bits of the greatest magnitude, one place to the left, the sum of
-        its exponent fields, and how many of these are not 0."""
+        """Return for the row at `row` the bits of the greatest magnitude, shifted left by one, the sum of its
+        exponent fields, and the number of nonzero ones."""
         f, zeros = self.f, Value(INTEGERS, "zeroinitializer")
         ones = Value(BYTES, f"<{', '.join(['i8 0, i8 0, i8 0, i8 1'] * LANES)}>")
         n = self.groups.count * self.groups.steps
-        side_by_side = 2 if n % (2 * LANES) == 0 else 1  # vectors, so that a sum need not wait for another
+        side_by_side = 2 if n % (2 * LANES) == 0 else 1  # so that sums do not wait for each other
         with f.loop(0, n, side_by_side * LANES, carried=[zeros] * 3 * side_by_side) as k:
             after: list[Value] = []
             for i in range(side_by_side):
@@ -218,10 +221,10 @@ class InDigits:
         return f.op("float", f"bitcast i32 {bits.name} to float")
 
     def _group(self, source: Value, to: Value, power: Vec) -> None:
-        """Emit the digits of a group of steps at `source`, and what sums begin with behind them, to `to`.
+        """Emit the limbs of a group of steps at `source`, followed by the initial value of sums, to `to`.
 
-        Four steps lie together: four bytes of each plane, and four of zeros. So a vector of integers becomes
-        digits by one permutation of bytes in each quarter of it.
+        Four steps are stored together: four bytes of each plane, and four of zeros. So a vector of integers
+        becomes limbs by one permutation of bytes in each quarter of it.
         """
         f, groups = self.f, self.groups
         start = Value(INTEGERS, "zeroinitializer")
@@ -244,8 +247,8 @@ class InDigits:
         columns: int,
     ) -> None:  # fmt: skip
         """Multiply sums by the powers of two of their rows: those at `sums` of `rows` rows and `columns`
-        columns of the panels at `b`, `width` floats from a row to the next. `begin`: the rows before these of
-        the block that begins with row `m0`."""
+        columns of the panels at `b`, `width` floats from a row to the next. `begin`: the number of previous
+        rows of the block that begins with row `m0`."""
         f, first = self.f, self.rows.at(batch, m0)
         with f.loop(0, rows) as r:
             number, to = f.add(begin, r.index), f.at(sums, "float", f.mul(r.index, width))

@@ -1,7 +1,7 @@
-"""A matmul's epilogue: what becomes of a row tile's sums, and what is prefetched for it before.
+"""A matmul's epilogue: the processing of a row tile's sums, and its prefetches.
 
-In an exact kernel it is a part: its code knows neither how many rows there are nor how they are tiled, so
-kernels for other numbers of rows mostly have the same one, and it is compiled once.
+In an exact kernel it is a part: its code depends neither on the number of rows nor on their tiling, so
+kernels for other numbers of rows mostly share it, and it is compiled once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from ...spec import Instr
 from ..nest.plan import is_dear
 from .arithmetic import VECTOR
 from .byte_dots import INTEGERS
+from .layouts import layout_of
 from .microkernel import Ending
-from .problem import QUADS_LAYOUT
 from .schedules import PANEL
 from .spec import ProductSpec
 
 
 class RowTile(NamedTuple):
-    """Where a row tile of a product lies: `rows` rows from `m0` on, `columns` (None: all) from `n0` on."""
+    """The position of a row tile of a product: `rows` rows from `m0` on, `columns` (None: all) from `n0`
+    on."""
 
     batch: Sequence[Int]
     m0: Int
@@ -33,11 +34,11 @@ class RowTile(NamedTuple):
     columns: Int | None = None
 
     def arguments(self, f: Function) -> list[Value]:
-        """Return its place, without its columns, as arguments of a part."""
+        """Return its position, without its columns, as arguments of a part."""
         return [f.i64(x) for x in (*self.batch, self.m0, self.rows, self.n0)]
 
     def part(self, f: Function, first: int, columns: int | None) -> RowTile:
-        """Return so many of its columns from `first` on; None: itself, which begins there."""
+        """Return `columns` of its columns from `first` on; None: all of them, which begin there."""
         return self if columns is None else self._replace(n0=f.add(self.n0, first), columns=columns)
 
     @classmethod
@@ -59,7 +60,7 @@ class Epilogue:
         self.is_simple = self.is_part and not any(map(_is_dear_or_gathers, spec.product.epilogue))
 
     def emit(self, tile: RowTile, sums: Value, stride: Int | None = None) -> None:
-        """Emit the epilogue of a row tile, whose sums lie in scratch at `sums`, `stride` (None: width)
+        """Emit the epilogue of a row tile, whose sums are in scratch at `sums`, `stride` (None: width)
         apart."""
         step = self.width if stride is None else stride
         if not self.is_part or isinstance(step, Value):
@@ -76,7 +77,8 @@ class Epilogue:
         self._call(f"epilogue_{shape}_{step}", define, tile, passed)
 
     def ending(self, tile: RowTile) -> Ending:
-        """Return the epilogue of a row tile of known columns as a micro-kernel's end, if it `is_simple`."""
+        """Return the epilogue of a row tile of known columns as a micro-kernel's ending, if it
+        `is_simple`."""
         columns = tile.columns
         assert not isinstance(columns, Value)
 
@@ -92,7 +94,8 @@ class Epilogue:
         return Ending([self.f.params[0], *tile.arguments(self.f)], emit, name=name)
 
     def prefetch(self, tile: RowTile) -> None:
-        """Ask for the lines that the epilogue of a row tile loads and stores: its sums take longer."""
+        """Prefetch the lines that the epilogue of a row tile loads and stores, while its sums are
+        computed."""
         if not self.here.streamed:
             return
         if self.is_part:
@@ -107,7 +110,7 @@ class Epilogue:
         tile: RowTile,
         passed: Sequence[Value],
     ) -> None:
-        """Call a part that takes the kernel's own first parameters, a row tile's place and `passed`."""
+        """Call a part with the kernel's own first parameters, a row tile's position and `passed`."""
         f = self.f
         place = tile.arguments(f)
 
@@ -139,7 +142,7 @@ class _Rows:
         ]
 
     def prefetch(self, tile: RowTile) -> None:
-        """Prefetch what changes with the row and goes along the columns."""
+        """Prefetch operands that depend on the row and vary along the columns."""
         f = self.f
         with f.loop(0, tile.rows) as r:
             at = Position((*tile.batch, f.add(tile.m0, r.index), tile.n0))
@@ -152,7 +155,7 @@ class _Rows:
                     prefetch(f, unread(f, first, byte, "i8"), 3)
 
     def emit(self, tile: RowTile, sums: Value, stride: Int) -> None:
-        """Emit the epilogue of a row tile: by whole rows, by two vectors where it is dear, or masked."""
+        """Emit the epilogue of a row tile: by whole rows, by two vectors if it is expensive, or masked."""
         f, n0, columns = self.f, tile.n0, tile.columns
         if columns is None:
             together = PANEL if any(map(is_dear, self.spec.product.epilogue)) else self.width
@@ -169,7 +172,7 @@ class _Rows:
             self._vectors(tile, [(f.add(n0, v.index), v.index, mask)], sums, stride)
 
     def _missing(self, columns: int) -> Value | None:
-        """Return the mask of a vector of which `columns` are there, None if it is whole."""
+        """Return the mask of a vector with `columns` real columns, None if it is whole."""
         return tail_mask(self.f, columns) if columns < LANES else None
 
     def _vectors(
@@ -179,7 +182,7 @@ class _Rows:
         sums: Value,
         stride: Int,
     ) -> None:
-        """Emit the epilogue of a row tile for `vectors`: (first column, its place in the tile, mask)."""
+        """Emit the epilogue of a row tile for `vectors`: (first column, its position in the tile, mask)."""
         f = self.f
         given = [self._hoisted(tile, n, mask) for n, _, mask in vectors]
         with f.loop(0, tile.rows) as r:
@@ -200,7 +203,7 @@ class _Rows:
                 self._vector(tile, r, n, mask, known, acc)
 
     def _hoisted(self, tile: RowTile, n: Int, mask: Value | None) -> dict[int, Value]:
-        """Emit what is the same in all rows of the vector from column `n` on."""
+        """Emit the row-invariant part for the vector from column `n` on."""
         bodies = self.bodies
         return bodies.emit(bodies.hoistable(self.m_loop), Position((*tile.batch, 0, n), mask))
 
@@ -209,12 +212,12 @@ class _Rows:
     ) -> None:
         """Emit the rest of the epilogue of a vector `acc` of sums of the tile's row `r`."""
         bodies = self.bodies
-        if self.spec.product.b_layout == QUADS_LAYOUT:
+        if layout_of(self.spec).sums == "i32":
             acc = self.f.op(INTEGERS, f"bitcast {VECTOR} {acc.name} to {INTEGERS}")
         at = Position((*tile.batch, self.f.add(tile.m0, r), n), mask)
         bodies.emit([i for i in bodies.ids if i not in known], at, known, acc)
 
 
 def _is_dear_or_gathers(instr: Instr) -> bool:
-    """Whether the code of `instr` is long, or needs the kernel's place for errors."""
+    """Whether the code of `instr` is long, or may report errors."""
     return is_dear(instr) or any(place.value is not None for place in instr.index)

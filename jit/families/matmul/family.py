@@ -15,77 +15,69 @@ from ...llvm.abi import resolve
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import least, most
 from ...llvm.target import find_target
-from ...spec import KernelSpec
+from ...spec import BufferAccess, KernelSpec, Size, at_loops, body_accesses
 from ...spec_check import BodyCheck, check_buffer
-from ..family import BufferAccess, Example, Family, body_accesses
+from ..family import Example, Family
 from .gemv import LEAST_STEPS, MAX_ROWS
-from .grouped import unpacked
-from .matmul import emit, extensions, fitting_schedules
-from .problem import (
-    DIGITS_LAYOUT,
-    GROUPED_LAYOUTS,
-    PAIRS_LAYOUT,
-    fits_tiles,
-    grouped_of,
-    is_f32_panels,
-    unread_sizes,
-    widened_dtype,
-)
+from .layouts import DIGITS_LAYOUT, PANELS, ROWS, layout_of
+from .matmul import check_steps, dtypes_of_a, emit, extensions, fitting_schedules
+from .problem import fits_tiles, grouped_of, is_f32_panels, unread_sizes, widened_dtype
 from .schedules import PANEL, TILES_IN_PLACE, WITHOUT_ASKING
 from .spec import Matmul, ProductSpec
 from .sums import ACCURATE_CHAIN, CHAIN
 from .tile_choice import STREAMS, class_of, name_of_class, name_of_weights
 
-LEAST_ROWS = 14  # so few rows are one row tile, or gemv
+LEAST_ROWS = 14  # this few rows are one row tile, or gemv
 STREAMED_BYTES = 1 << 20  # of a weight that comes from memory
 CHAINS = (0, ACCURATE_CHAIN, CHAIN)
-B_LAYOUTS = ("rows", "panels", "winograd", "quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
-WITHOUT_CHAIN = ("quads", PAIRS_LAYOUT, *GROUPED_LAYOUTS)
 
 
-def accesses(spec: ProductSpec, reads_a: bool = True) -> Iterable[BufferAccess]:
-    """Yield the loads and stores of a product; `reads_a`: A is read by its index."""
+def accesses(spec: ProductSpec, reads_a: bool = True, groups: int = 1) -> Iterable[BufferAccess]:
+    """Yield a product's accesses; `reads_a`: A is read by its index. `groups`: of columns, each in separate
+    panels."""
     given = spec.product
     loops = (*given.batch, given.m, given.n, given.k)
     if reads_a and not given.prologue:
-        yield given.a, given.a_index, loops
+        yield BufferAccess(given.a, given.a_index, loops, dtypes_of_a(spec))
     yield from body_accesses(given.prologue, loops)
-    if given.b_layout == "rows":
-        yield given.b, given.b_index, loops
+    yield _weights(spec, loops, groups)
     yield from body_accesses(given.epilogue, loops[:-1])
 
 
+def _weights(spec: ProductSpec, loops: tuple[Size, ...], groups: int) -> BufferAccess:
+    """Return a product's accesses to B."""
+    check_steps(spec)
+    given, shape, layout = spec.product, spec.buffers[spec.product.b].shape, layout_of(spec)
+    dtypes = layout.dtypes
+    if layout.name == ROWS:
+        return BufferAccess(given.b, given.b_index, loops, dtypes)
+    if layout.planes:
+        return at_loops(given.b, shape, dtypes)  # `_is_grouped` has checked it
+    assert isinstance(given.n, int)
+    n_panels = groups * -(-(given.n // groups) // PANEL)
+    if isinstance(given.k, int):
+        what = f"panels of {given.n} columns and {given.k} steps"
+        return BufferAccess(given.b, (), (), dtypes, packed=n_panels * PANEL * given.k, what=what)
+    return at_loops(given.b, (n_panels, given.k, PANEL), dtypes)
+
+
 def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
-    given = spec.product
+    given, layout = spec.product, layout_of(spec)
     loops = run.loops((*given.batch, given.m, given.n, given.k))
     a = np.squeeze(_lhs(run, spec, loops), -2)  # [batch.., m, k]
-    if given.b_layout == "panels":
-        panels = run.arrays[given.b]  # [ceil(n / panel), k, panel]
-        rows = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, : run.size(given.n)]
-        b = from_memory(rows, spec.buffers[given.b].dtype).T
-    elif given.b_layout in GROUPED_LAYOUTS:
-        lie = GROUPED_LAYOUTS[given.b_layout]
-        integers, scales = unpacked(run.arrays[given.b], run.size(given.k), run.size(given.n), *lie)
-        b = (integers.astype(np.float64) * np.repeat(scales, len(integers) // len(scales), 0)).T
-    elif given.b_layout in ("quads", PAIRS_LAYOUT):
-        rows = _from_together(run.arrays[given.b])[: run.size(given.n)]
-        b = from_memory(rows, spec.buffers[given.b].dtype)
-        a = round_values(a, "bf16") if given.b_layout == PAIRS_LAYOUT else a
-    else:
+    a = round_values(a, layout.a) if layout.a == "bf16" else a
+    if layout.name == ROWS:
         b = np.squeeze(run.load(given.b, given.b_index, loops, {}), -3)  # [batch.., n, k]
-    if given.b_layout == "quads":
+    else:
+        b = layout.unpack(run.arrays[given.b], run.size(given.k), run.size(given.n)).T
+        b = b if layout.planes else from_memory(b, spec.buffers[given.b].dtype)
+    if layout.sums == "i32":
         acc = a.astype(np.int64) @ b.T.astype(np.int64)
         run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "i64", "i32"))
         return
     acc = a.astype(np.float64) @ np.swapaxes(b, -1, -2).astype(np.float64)
     dtype = "f64" if spec.buffers[given.b].dtype == "f64" else "f32"
     run.body(given.epilogue, run.loops((*given.batch, given.m, given.n)), convert(acc, "f64", dtype))
-
-
-def _from_together(panels: Array) -> Array:
-    """Return [N, K] of a weight in panels of several steps together."""
-    n_panels, steps, width, n = panels.shape
-    return panels.transpose(0, 2, 1, 3).reshape(n_panels * width, steps * n)
 
 
 def _lhs(run: Evaluation, spec: ProductSpec, loops: list[Array]) -> Array:
@@ -99,14 +91,12 @@ def _lhs(run: Evaluation, spec: ProductSpec, loops: list[Array]) -> Array:
 
 def check(spec: ProductSpec, is_patch: bool = False) -> None:
     """Check a product; `is_patch`: A has no index, its rows are patches of an image."""
-    given = spec.product
+    given, layout = spec.product, layout_of(spec)
     n_loops = len(given.batch) + 3
-    if given.chain not in ((0,) if is_patch or given.b_layout in WITHOUT_CHAIN else CHAINS):
+    if given.chain not in (CHAINS if layout.has_chain and not is_patch else (0,)):
         what = "0, 16 or 32; 0 in a convolution and for weights in quads, pairs or groups"
         raise refuse("chain", given.chain, what)
-    if given.b_layout not in B_LAYOUTS:
-        raise refuse("b_layout", given.b_layout, f"one of {', '.join(B_LAYOUTS)}")
-    if isinstance(spec, Matmul) and spec.skips_zeros and given.b_layout != "panels":
+    if isinstance(spec, Matmul) and spec.skips_zeros and layout.name != PANELS:
         raise refuse("skips_zeros", True, "false but for a weight in panels")
     BodyCheck(spec, "epilogue", n_loops - 1).check(given.epilogue, has_acc=True)
     loops = BodyCheck(spec, "prologue", n_loops)
@@ -117,23 +107,13 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
         rank = check_buffer(spec, "a")
         loops.check_index(given.a_index, 0 if is_patch else rank, "a_index")
     rank = check_buffer(spec, "b")
-    loops.check_index(given.b_index, rank if given.b_layout == "rows" else 0, "b_index")
-    if given.b_layout not in ("rows", *GROUPED_LAYOUTS) and not has_all_panels(spec):
-        raise refuse("b", spec.buffers[given.b].shape, f"panels of {given.n} columns and {given.k} steps")
-    if given.b_layout in GROUPED_LAYOUTS and (is_patch or not _is_grouped(spec)):
+    loops.check_index(given.b_index, rank if layout.name == ROWS else 0, "b_index")
+    if layout.name != ROWS and not isinstance(given.n, int):
+        raise refuse("b_layout", given.b_layout, "rows, but for a known number of columns")
+    if layout.planes and (is_patch or not _is_grouped(spec)):
         raise refuse(
             "b", spec.buffers[given.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
         )
-
-
-def has_all_panels(spec: ProductSpec, groups: int = 1) -> bool:
-    """Whether B has an element for each step of all panels, those of each of `groups` groups apart."""
-    shape, n, k = spec.buffers[spec.product.b].shape, spec.product.n, spec.product.k
-    known = [int(size) for size in shape if isinstance(size, int)]
-    if not (isinstance(n, int) and isinstance(k, int) and len(known) == len(shape)):
-        return False
-    n_elements: int = prod(known)
-    return n_elements >= groups * -(-(n // groups) // PANEL) * PANEL * k
 
 
 def _is_grouped(spec: ProductSpec) -> bool:
@@ -151,9 +131,9 @@ def _follow(launch: Launch, spec: ProductSpec) -> None:
 
 
 def follow_product(launch: Launch, spec: ProductSpec, a: Scalar) -> None:
-    """Follow B, the sums and the epilogue of a product, given what an element of A depends on."""
+    """Analyse B, the sums and the epilogue of a product, given the dependences of an element of A."""
     given = spec.product
-    is_read = given.b_layout == "rows"
+    is_read = given.b_layout == ROWS
     b = launch.read(given.b, given.b_index) if is_read else launch.constant(given.b, "weights")
     sums = launch.reduced("sum", joined([a, b]), len(launch.loops) - 1)
     launch.loops = launch.loops[:-1]
@@ -180,15 +160,15 @@ def all_schedules(spec: Matmul, dims: KernelKey, target: str) -> tuple[str, ...]
 def may_be_few(spec: ProductSpec, dims: KernelKey) -> bool:
     """Whether code for `dims` may have rows so few that they read a weight's streams."""
     given = spec.product
-    is_one = isinstance(spec, Matmul) and given.b_layout != "rows" and not given.batch
+    is_one = isinstance(spec, Matmul) and given.b_layout != ROWS and not given.batch
     if not is_one or not isinstance(given.k, int) or given.k < LEAST_STEPS:
         return False
     return least(resolve(given.m, unread_sizes(spec, dims))) <= MAX_ROWS
 
 
 def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
-    """Whether a kernel has few rows, or may have and is in digits, which lose most by asking, and a weight
-    that is large enough to come from memory."""
+    """Whether a kernel's weight is large enough to come from memory, and it has few rows, or may have few and
+    uses limbs, for which explicit prefetching costs most."""
     if not isinstance(spec, Matmul) or not may_be_few(spec, dims):
         return False
     top = most(resolve(spec.product.m, unread_sizes(spec, dims)))
@@ -200,8 +180,8 @@ def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
 
 
 def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
-    """Return the schedule that was measured fastest: the register tile of weights that are as the measured
-    ones, whether narrow weights are read in place, and whether few rows ask for lines."""
+    """Return the schedule that was measured fastest: the register tile for weights like the measured ones,
+    whether narrow weights are read in place, and whether few rows prefetch."""
     name = _preferred_tile(spec, dims, target, tiles) or ""
     ending = f"-{tiles.get(name_of_weights(widened_dtype(spec)))}"
     if ending in TILES_IN_PLACE and may_be_in_place(spec, dims, target):
@@ -212,7 +192,7 @@ def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[st
 
 
 def may_be_in_place(spec: ProductSpec, dims: KernelKey, target: str) -> bool:
-    """Whether code for `dims` may have several row tiles by which a weight is widened as it is read."""
+    """Whether code for `dims` may have several row tiles that each widen a weight as it is read."""
     m, n = resolve(spec.product.m, unread_sizes(spec, dims)), spec.product.n
     top, has_tiles = most(m), find_target(target).extension == "amx" and fits_tiles(spec, m)
     is_wide = isinstance(n, int) and n > 2 * PANEL
@@ -221,7 +201,7 @@ def may_be_in_place(spec: ProductSpec, dims: KernelKey, target: str) -> bool:
 
 
 def _preferred_tile(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:
-    """Return the register tile that was measured fastest, for weights that are as the measured ones."""
+    """Return the register tile that was measured fastest, for weights like the measured ones."""
     given = spec.product
     is_alike = is_f32_panels(spec) and isinstance(given.n, int) and given.n > 2 * PANEL
     top = most(resolve(given.m, unread_sizes(spec, dims)))

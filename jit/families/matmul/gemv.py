@@ -1,14 +1,14 @@
 """Few rows against a weight in panels, read from memory: several panels at once.
 
-A core asks for a stream's lines only so far ahead, whatever the code prefetches, so one panel after the other
-leaves memory half idle. Here GEMV_PANELS panels are read side by side, STEP_BYTES of each in turn, as many of
-them in registers at once as there are accumulators for. Other cores read ahead of few streams by themselves,
-and faster than they are asked to: there (`Schedule.asks`) a weight is read from front to back, one panel
-after the other, which is a single stream. Where a step reads less than a line of a panel, sums would wait for
-the step before: then as many panels as there are accumulators for are read side by side, at most
-UNASKED_PANELS, and then the next ones. Where these are short, cores would find the next ones too late, so
-they are asked for line by line as they lie. The order of every sum is that of `sums`, so the bits are those
-of any other tile.
+A core prefetches a stream only a limited distance ahead, whatever the code prefetches, so reading panel after
+panel leaves memory half idle. Here GEMV_PANELS panels are read in parallel, STEP_BYTES of each in turn, as
+many of them in registers at once as there are accumulators for. The hardware prefetchers of other cores read
+few streams faster than software prefetches do: there (`Schedule.asks` False) a weight is read from front to
+back, panel after panel, as a single stream. If a step reads less than a line of a panel, sums would wait for
+the previous step: then as many panels as there are accumulators for are read in parallel, at most
+UNASKED_PANELS, and then the next ones. If these are short, cores would detect the next ones too late, so
+those are prefetched line by line. The order of every sum is that of `sums`, so the bits are those of any
+other tile.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from .strides import UNROLL, Strides
 from .sums import BLOCK, GROUP, LONG, block_of_short
 
 GEMV_PANELS = 6  # panels read side by side
-UNASKED_PANELS = 4  # of which the epilogue takes the sums where nothing is asked for
-STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while the others are read
-NEAR_BYTES = 2048  # of a panel that are asked for ahead; twice that fills all ways of a cache set
-#: The same, of whole groups of steps with scales where these are shorter, by the steps that lie together.
+UNASKED_PANELS = 4  # whose sums the epilogue takes if nothing is prefetched
+STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while other panels are read
+NEAR_BYTES = 2048  # of a panel that are prefetched; twice that fills all ways of a cache set
+#: The same for groups of steps with scales, if whole groups are shorter, by the steps that are stored
+#: together.
 NEAR_GROUP_BYTES = {1: 640, FOUR: 1280}
-NEAR_DIGITS_BYTES = 512  # by digits, three panels side by side: 1,280 take a Zen 4 1.3 times as long
-DOTS_IN_TIME = 8  # of a line of B with digits that take no longer than a line from memory
-SOON_BYTES = 128 << 10  # of panels side by side up to which the next ones are asked for meanwhile
+NEAR_DIGITS_BYTES = 512  # with limbs, three panels in parallel: 1,280 are 1.3 times as slow on Zen 4
+DOTS_IN_TIME = 8  # of a line of B with limbs that cost no more than a line from memory
+SOON_BYTES = 128 << 10  # of parallel panels up to which the next ones are prefetched meanwhile
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
-MAX_ROWS = 8  # with more, arithmetic hides the waiting as well
+MAX_ROWS = 8  # with more, arithmetic hides memory latency as well
 
 
 def fits(problem: Problem) -> bool:
-    """Whether a kernel of `problem` may have rows so few."""
+    """Whether a kernel of `problem` may have few enough rows."""
     is_one = not problem.groups and not problem.spec.product.batch
     return problem.in_panels and is_one and max_rows(problem) > 0
 
 
 def max_rows(problem: Problem) -> int:
-    """Return the most rows that are multiplied so; 0: none are."""
+    """Return the most rows that are multiplied this way; 0: none."""
     if not isinstance(problem.k, int) or problem.k < LEAST_STEPS:
         return 0
     top = most(problem.m)
@@ -58,13 +59,13 @@ def max_rows(problem: Problem) -> int:
 
 
 def panels_of(problem: Problem) -> int:
-    """Return the panels of which the epilogue takes the sums."""
+    """Return the number of panels whose sums the epilogue takes."""
     return GEMV_PANELS if problem.schedule.asks else UNASKED_PANELS
 
 
 def sums_bytes(problem: Problem) -> int:
-    """Return the bytes of scratch for sums, those of groups before and those of a block; where panels are
-    read by parts, those of a part are beside."""
+    """Return the bytes of scratch for sums, those of previous groups and those of a block, plus those of a
+    part if panels are read in parts."""
     areas = (3 if block_of(problem) else 1) + (not problem.schedule.asks)
     return 4 * max_rows(problem) * panels_of(problem) * PANEL * areas
 
@@ -87,7 +88,7 @@ class Gemv:
         self.row_bytes = self.groups.row_bytes if self.groups else PANEL * self.arithmetic.bytes
 
     def vectors(self, rows: int) -> int:
-        """Return the vectors of a micro-kernel for `rows` rows: whole panels where registers hold them."""
+        """Return the vectors of a micro-kernel for `rows` rows: whole panels if registers hold them."""
         panels = self.tile.rows * self.tile.vectors * LANES // (rows * PANEL)
         fitting = [n for n in range(1, self.panels + 1) if self.panels % n == 0 and n <= panels]
         return fitting[-1] * PANEL // LANES if fitting else self.tile.vectors
@@ -100,7 +101,7 @@ class Gemv:
         dispatch(f, rows, list(counts), lambda n: multiply(place, a, b, n, sums))
 
     def _by_parts(self, strides: Strides, a: Value, b: Value, rows: int, sums: Value) -> None:
-        """Multiply one panel, or as many as registers have sums for, all their steps, then the next ones."""
+        """Multiply all steps of one panel, or of as many as registers have sums for, then the next ones."""
         f, part = self.f, copy(self)
         vectors = self.vectors(max(shares(rows, self.tile.rows)))
         part.panels = 1 if self.row_bytes >= LINE_BYTES else max(1, vectors * LANES // PANEL)
@@ -116,8 +117,8 @@ class Gemv:
                 copy_to(f, to, f.at(beside, "float", r * width), width)
 
     def _soon(self, b: Value, place: Int, rows: int, vectors: int) -> Value | None:
-        """Return what micro-kernels of `vectors` vectors ask for while they multiply the panels at `b` from
-        `place` bytes on: the lines that lie as far in the next panels together. None: they ask for none."""
+        """Return the prefetches of micro-kernels of `vectors` vectors while they multiply the panels at `b`
+        from `place` bytes on: the lines at the same offset in the next panels. None: no prefetches."""
         is_once = rows <= self.tile.rows and vectors * LANES == self.panels * PANEL
         is_short = self.row_bytes < LINE_BYTES and self.panels * self._panel_bytes <= SOON_BYTES
         if self.tile.asks or not (is_once and is_short):
@@ -126,7 +127,7 @@ class Gemv:
 
     @property
     def _lines_soon(self) -> int:
-        """The lines of the next panels to a trip of steps."""
+        """The lines of the next panels per iteration."""
         assert isinstance(self.k, int)
         return -(-UNROLL * self.panels * self._panel_bytes // (self.k * LINE_BYTES))
 
@@ -206,7 +207,7 @@ class Gemv:
     def _panels(
         self, kernels: MicroKernels, a: Value, b: Value, rows: int, sums: Value, soon: Value | None = None
     ) -> None:
-        """Multiply `kernels`' steps of all panels; `soon`: what is asked for meanwhile."""
+        """Multiply `kernels`' steps of all panels; `soon`: prefetches meanwhile."""
         f, width = self.f, LANES * kernels.vectors
         lines = self._lines_soon if soon else 0
         with f.loop(0, self.panels * PANEL, max(width, PANEL)) as panel:
@@ -224,7 +225,7 @@ class Gemv:
 
 
 class GroupedGemv(Gemv):
-    """The same of weights whose groups of steps have scales of their own."""
+    """The same for weights whose groups of steps have separate scales."""
 
     def vectors(self, rows: int) -> int:
         """See Gemv: whole panels."""
@@ -284,13 +285,13 @@ class GroupedGemv(Gemv):
             each_tile(f, rows, most, row_tile)
 
     def _near(self, right: Value, rows: int) -> tuple[Value, int, bool]:
-        """Return what a micro-kernel asks for ahead in the panels at `right`, and how."""
+        """Return a micro-kernel's prefetches in the panels at `right`, and their kind."""
         groups = self.groups
         assert groups is not None
         if groups.dots(rows) > DOTS_IN_TIME:
             return groups.ahead(self.f, right)
         if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
-            return right, 0, False  # or arithmetic takes longer than memory
+            return right, 0, False  # or arithmetic is slower than memory
         near = NEAR_DIGITS_BYTES if groups.planes > 1 else NEAR_GROUP_BYTES[groups.together]
         return unread(self.f, right, near // groups.bytes * groups.bytes or near, "i8"), 0, True
 

@@ -1,15 +1,15 @@
 """Weights of small integers with a scale for each group of successive steps of a column.
 
-B lies in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
-integers of four or eight bits, and behind them the PANEL scales in f32. So a panel is read once, from front
-to back. Of integers of four bits, byte j of a row holds column j in its low half and column j + LANES in its
-high half, each plus 8. Where A is u8, or f32 in digits (`digits`), a row has FOUR steps of each column side
-by side; for digits integers of eight bits are u8, with 128 added.
+B is stored in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
+4-bit or 8-bit integers, followed by the PANEL scales in f32. So a panel is read once, from front to back. For
+4-bit integers, byte j of a row holds column j in its low half and column j + LANES in its high half, each
+plus 8. If A is u8, or f32 in limbs (`digits`), a row has FOUR adjacent steps of each column; for limbs 8-bit
+integers are u8, with 128 added.
 
-A group's products are added by fused multiply-adds from 0, k rising, or exactly where A is bytes. Their sum
-times the scale is added to the sum of the groups before by one more multiply-add. Totals of GROUP groups are
-added up as those of blocks are (`sums`). Few rows multiply the integers as they are read; many read a copy of
-a group in f32, or in bytes, which the first-level cache holds.
+A group's products are added by fused multiply-adds from 0, k rising, or exactly if A is bytes. Their sum
+times the scale is added to the sum of the previous groups by one more multiply-add. Totals of GROUP groups
+are summed like those of blocks (`sums`). Few rows multiply the integers as they are read; many read a copy of
+a group in f32, or in bytes, in the first-level cache.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ SIZES = (16, 32, 64, 128)  # steps of a group
 NIBBLE, BYTE = "i4", "i8"
 ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
 SCALES_BYTES = 4 * PANEL
-AHEAD_BYTES = 4096  # of a panel that are asked for ahead, where they are: whole groups, at least one
-FOUR = 4  # steps that are multiplied together where A is u8, or digits
-MIDDLE = 8  # what is added to an integer of four bits
+AHEAD_BYTES = 4096  # of a panel that are prefetched, if at all: whole groups, at least one
+FOUR = 4  # steps that are multiplied together if A is u8, or limbs
+MIDDLE = 8  # added to a 4-bit integer
 MIDDLES = {NIBBLE: MIDDLE, BYTE: 128}  # and to others to make them u8
 NIBBLES = range(-MIDDLE, MIDDLE)
-HIGH = 2**19  # as f32: bit 4 of its fraction stands for 1
+HIGH = 2**19  # as f32: bit 4 of its fraction has the value 1
 HIGH_BITS = int(np.float32(HIGH).view(np.int32))
 Emit = Callable[[Value, Value], None]
 
 
 @dataclass(frozen=True)
 class Groups:
-    """How a panel lies in memory: `count` groups of `steps` steps of integers of `dtype`, each with scales.
-    `together`: steps of a column that lie side by side, 1 or FOUR. `planes`: the rows of digits that stand
-    for a row of A; 1: it is multiplied as it is."""
+    """The layout of a panel: `count` groups of `steps` steps of integers of `dtype`, each with scales.
+    `together`: adjacent steps of a column, 1 or FOUR. `planes`: the rows of limbs that represent a row of A;
+    1: it is not split."""
 
     dtype: str
     steps: int
@@ -66,17 +66,17 @@ class Groups:
 
     @property
     def left(self) -> int:
-        """The elements of four bytes that a row of A, or all of its digits, have for a group: behind digits
-        lies what sums begin with."""
+        """The 4-byte elements of a row of A, or of all of its limbs, for a group, including the initial
+        values of sums after limbs."""
         return self.rows if self.planes == 1 else ROOM_OF_PLANES * (self.rows + 1)
 
     def dots(self, rows: int) -> int:
-        """Return the vectors of products of a line of B with `rows` rows of digits; 0: A is in none."""
+        """Return the vectors of products of a line of B with `rows` rows of limbs; 0: without limbs."""
         return rows * self.planes * (2 if self.dtype == NIBBLE else 1) if self.planes > 1 else 0
 
     def ahead(self, f: Function, b: Value) -> tuple[Value, int, bool]:
-        """Return what a micro-kernel asks for while it reads a group at `b`, and how (`MicroKernels.call`):
-        by digits arithmetic takes longer than memory, so asking costs nothing."""
+        """Return a micro-kernel's prefetches while it reads a group at `b`, and their kind
+        (`MicroKernels.call`): with limbs arithmetic is slower than memory, so prefetches cost nothing."""
         if self.planes == 1:
             return b, 0, False
         return unread(f, b, max(1, AHEAD_BYTES // self.bytes) * self.bytes, "i8"), 0, True
@@ -107,17 +107,17 @@ class Groups:
 
     @property
     def is_widened(self) -> bool:
-        """Whether the integers are converted when they are read, which is free beside digits."""
+        """Whether the integers are converted when they are read, which is free with limbs."""
         return self.planes == 1 and (self.dtype == NIBBLE or self.together == 1)
 
     @property
     def of_copies(self) -> Arithmetic:
-        """How those of a copy are multiplied: f32, or bytes by bytes."""
+        """How the integers of a copy are multiplied: f32, or bytes by bytes."""
         return Quads(QUADS) if self.together == FOUR else F32
 
 
 def groups_of(k: int, count: int, n_bytes: int, together: int = 1, planes: int = 1) -> Groups | None:
-    """Return how `count` groups of `n_bytes` bytes each lie for `k` steps, None where they are no such."""
+    """Return the layout of `count` groups of `n_bytes` bytes each for `k` steps, None if it is invalid."""
     steps = k // count if count else 0
     found = [Groups(dtype, steps, count, together, planes) for dtype in ROW_BYTES]
     fits = steps in SIZES and steps * count == k
@@ -128,7 +128,7 @@ def groups_of(k: int, count: int, n_bytes: int, together: int = 1, planes: int =
 
 
 def dtype_for(integers: np.ndarray) -> str:
-    """Return the narrowest dtype of a weight of integers of one byte."""
+    """Return the narrowest dtype of a weight of byte integers."""
     has_few_bits = not integers.size or (integers.min() in NIBBLES and integers.max() in NIBBLES)
     return NIBBLE if has_few_bits else BYTE
 
@@ -156,7 +156,7 @@ def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1, pl
 def unpacked(
     packed: np.ndarray, k: int, n: int, together: int = 1, planes: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the integers [K, N] and the scales [groups, N] of what `pack_grouped` gives."""
+    """Return the integers [K, N] and the scales [groups, N] of a result of `pack_grouped`."""
     panels, count, n_bytes = packed.shape
     groups = groups_of(k, count, n_bytes, together, planes)
     assert groups is not None
@@ -176,7 +176,7 @@ def unpacked(
 
 @dataclass(frozen=True)
 class Nibbles(Arithmetic):
-    """f32 times integers of four bits, two vectors of which lie in LANES bytes. An element of B is a byte."""
+    """f32 times 4-bit integers, two vectors of which are in LANES bytes. An element of B is a byte."""
 
     @property
     def element(self) -> str:
@@ -189,7 +189,7 @@ class Nibbles(Arithmetic):
         return 1
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
-        """See Arithmetic: of whole panels, of which each has two vectors."""
+        """See Arithmetic: of whole panels, each of two vectors."""
         found = []
         for place in places[::2]:
             narrow = g.load(vector("i8", LANES), g.at(b, "i8", place), align=1)
@@ -200,7 +200,7 @@ class Nibbles(Arithmetic):
 
 @dataclass(frozen=True)
 class NibbleQuads(Quads):
-    """u8 times integers of four bits, four a lane: two vectors of them lie in as many bytes as one has."""
+    """u8 times 4-bit integers, four a lane: two vectors of them are in the bytes of one vector."""
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
         """See Nibbles."""
@@ -209,7 +209,7 @@ class NibbleQuads(Quads):
 
 @dataclass(frozen=True)
 class NibbleDigits(Digits):
-    """i8 times integers of four bits as u8, plus MIDDLE as they lie, four a lane."""
+    """i8 times 4-bit integers as u8, stored plus MIDDLE, four a lane."""
 
     def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
         """See Nibbles."""
@@ -224,12 +224,12 @@ def _halves(g: Function, b: Value, element: str, places: Sequence[Int]) -> Itera
 
 
 def _as_floats(g: Function, quads: Iterable[Vec]) -> list[Value]:
-    """Return vectors of bytes as those of f32 that micro-kernels carry."""
+    """Return vectors of bytes as the f32 vectors of micro-kernels."""
     return [g.op(VECTOR, f"bitcast {BYTES} {quad.value.name} to {VECTOR}") for quad in quads]
 
 
 def _of_low_halves(x: Vec) -> Value:
-    """Return what the lowest four bits of each of 16 lanes stand for, in f32."""
+    """Return the values of the lowest four bits of each of 16 lanes, in f32."""
     if x.f.register_bytes == AVX512_BYTES:
         numbers = ", ".join(f"float {float(number)}" for number in NIBBLES)
         return x.f.call(VECTOR, "llvm.x86.avx512.permvar.sf.512", Value(VECTOR, f"<{numbers}>"), x.value)
@@ -237,10 +237,10 @@ def _of_low_halves(x: Vec) -> Value:
 
 
 def _of_high_halves(x: Vec) -> Value:
-    """Return what the upper four of the lowest eight bits stand for, in f32.
+    """Return the values of the upper four of the lowest eight bits, in f32.
 
-    With AVX-512 they are put into the fraction of HIGH, which is subtracted again: two instructions, as a
-    shift and a lookup are, but Zen 4 starts more of them beside the other half's lookup.
+    With AVX-512 they are put into the fraction of HIGH, which is subtracted again: two instructions, like a
+    shift and a lookup, but Zen 4 starts more of them beside the other half's lookup.
     """
     if x.f.register_bytes == AVX512_BYTES:
         bits = (x & 0xF0) | HIGH_BITS
@@ -291,12 +291,12 @@ class GroupSums:
             f.store(scales, f.at(to, "float", groups.rows * self.width + LANES * v), align=4)
 
     def totals(self, sums: Value, floats: Int) -> Value:
-        """Return where the sums of all groups lie, `floats` of them, if those of some lie at `sums`."""
+        """Return the address of the sums of all groups, `floats` of them, if those of some are at `sums`."""
         return self.f.at(sums, "float", floats) if self.groups.count > GROUP else sums
 
     def each(self, a: Value, b: Value, emit: Emit) -> Callable[[Int], None]:
-        """Return the emission of `emit(a, b)` for the group of a number, whose steps of A's rows and whose
-        rows of B begin there; `a`, `b`: where those of all groups do."""
+        """Return the emission of `emit(a, b)` for the group of a number, at its own steps of A's rows and
+        rows of B; `a`, `b`: the start of all groups."""
         f, groups = self.f, self.groups
 
         def at(number: Int) -> None:
@@ -306,8 +306,8 @@ class GroupSums:
         return at
 
     def add_up(self, sums: Value, totals: Value, floats: Int, emit: Callable[[Int], None]) -> None:
-        """Emit `emit(number)`, which adds a group's part to `sums`, for all groups; leave what they are
-        together in `totals`."""
+        """Emit `emit(number)`, which adds a group's part to `sums`, for all groups; leave their total in
+        `totals`."""
         f, groups = self.f, self.groups
 
         def run(begin: Int, end: Int) -> None:
@@ -330,14 +330,14 @@ def sums_bytes(groups: Groups, rows: int, width: int) -> int:
 
 
 def scratch_bytes(groups: Groups, rows: int, width: int) -> int:
-    """Return the bytes of a tile's sums and of a copy of a group behind them."""
+    """Return the bytes of a tile's sums and a copy of a group after them."""
     return sums_bytes(groups, rows, width) + 4 * width * (groups.rows + 1)
 
 
 @dataclass(frozen=True)
 class GroupedTile:
-    """A tile of `rows` rows whose sums and copies of groups lie in scratch at `sums` and `copy`. `lda`: the
-    floats from a row of A, or of its digits, to the next. `counts(most)`: the numbers of rows that a row tile
+    """A tile of `rows` rows whose sums and copies of groups are in scratch at `sums` and `copy`. `lda`: the
+    floats from a row of A, or of its limbs, to the next. `counts(most)`: the numbers of rows that a row tile
     of at most `most` may have."""
 
     columns: GroupSums
@@ -349,7 +349,7 @@ class GroupedTile:
     copy: Value
 
     def multiply(self, a: Value, b: Value) -> Value:
-        """Emit the sums of the rows at `a` and the panels at `b`; return where they lie."""
+        """Emit the sums of the rows at `a` and the panels at `b`; return their address."""
         f, columns, most = self.columns.f, self.columns, self._most
         floats = f.mul(self.rows, columns.width)
         totals = columns.totals(self.sums, floats)
@@ -372,7 +372,7 @@ class GroupedTile:
 
     @property
     def _most(self) -> int:
-        """The rows of whole panels of which registers hold the sums."""
+        """The most rows of whole panels whose sums fit in registers."""
         registers = self.schedule.rows * self.schedule.vectors
         return max(1, registers // (2 * self.columns.n_panels * self.columns.groups.planes))
 
@@ -381,8 +381,8 @@ class GroupedTile:
         return self.columns.kernels("grouped", self.lda, 2 * self.columns.n_panels)
 
     def each_row_tile(self, a: Value, b: Value, finish: Finish) -> None:
-        """Emit the sums of the rows at `a` and the panels at `b`, row tile by row tile, which `finish` gets:
-        all groups of one before the next, so that sums stay in the first-level cache."""
+        """Emit the sums of the rows at `a` and the panels at `b`, row tile by row tile, each passed to
+        `finish`: all groups of one before the next, so sums stay in the first-level cache."""
         f, columns, most, kernels = self.columns.f, self.columns, self._most, self._in_place
         totals = columns.totals(self.sums, most * columns.width)
 

@@ -1,8 +1,7 @@
-"""Where a matmul's rows of A lie: in a buffer, or in scratch, computed there by the prologue.
+"""A matmul's rows of A: in a buffer, or in scratch, computed there by the prologue.
 
-See `Lhs` for what a kernel asks of them. A computed block is read by
-every panel of B, so it is computed once per run of tiles; it stays in the second-level cache, and what would
-have been a pass over memory costs one more write and read of a cache.
+See `Lhs` for the interface. A computed block is read by every panel of B, so it is computed once per run of
+tiles; it stays in the second-level cache, so a pass over memory becomes one more write and read of a cache.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
+from .layouts import layout_of
 from .pair_dots import rounded
-from .problem import PAIRS_LAYOUT, TOGETHER, Problem
+from .problem import Problem
 from .spec import ProductSpec
 from .strides import Strides
 
@@ -28,7 +28,7 @@ from .strides import Strides
 class Lhs(Protocol):
     """A's rows, of a buffer, computed, or patches of an image."""
 
-    #: Whether rows lie in scratch, with room for as many as a block has.
+    #: Whether rows are in scratch, with room for a whole block.
     has_whole_groups: bool
 
     @property
@@ -36,8 +36,8 @@ class Lhs(Protocol):
         """The elements from one row to the next."""
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Emit what `rows` rows from `m0` on need before the first tile that reads them; `outer`: the group,
-        if there are any, and the batch loops."""
+        """Emit the preparation of `rows` rows from `m0` on before the first tile that reads them; `outer`:
+        the group, if there are any, and the batch loops."""
 
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`."""
@@ -46,11 +46,11 @@ class Lhs(Protocol):
         """Return the strides of a micro-kernel that reads its rows here."""
 
     def scratch(self) -> Terms:
-        """Return the scratch (see `CodeObject`) that the rows take."""
+        """Return the scratch (see `CodeObject`) of the rows."""
 
 
 class InPlace:
-    """Rows of a buffer whose k axis is its last: f32, or narrow elements of which a step takes several.
+    """Rows of a buffer whose k axis is its last: f32, or narrow elements, several per step.
     Construct it in the entry block."""
 
     has_whole_groups = False
@@ -63,14 +63,14 @@ class InPlace:
         if self.access.stride(self.m_loop + 2) != 1:
             raise ValueError("matmul kernel: A's k axis must be its last (stride 1); copy A first")
         self.element, self.stride = "float", self.access.stride(self.m_loop)
-        if together := TOGETHER.get(spec.product.b_layout):
+        if (together := layout_of(spec).together) > 1:
             self.element = DTYPES[spec.buffers[spec.product.a].dtype].memory
             self.stride = f.udiv(self.stride, together)
             if not isinstance(self.stride, int) or self.access.stride(self.m_loop) != together * self.stride:
                 raise ValueError("matmul kernel: A's rows must be multiples of 4 bytes apart; copy A first")
 
     def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """Nothing: the rows are there."""
+        """Nothing: the rows are already there."""
 
     def of(self, strides: Strides) -> Strides:
         """See `Lhs`."""
@@ -87,8 +87,8 @@ class InPlace:
 
 
 class Computed:
-    """Rows that the prologue computes into scratch at `place`, each padded to whole vectors: f32, or bf16
-    where products multiply pairs of them.
+    """Rows that the prologue computes into scratch at `place`, each padded to whole vectors: f32, or bf16 if
+    products multiply pairs of them.
 
     Construct it in the entry block.
     """
@@ -104,7 +104,7 @@ class Computed:
             f, spec.product.prologue, spec.buffers, problem.sizes, vector_loop=problem.k_loop
         )
         _check(spec, self.bodies)
-        self.together = TOGETHER.get(spec.product.b_layout, 1)
+        self.together = layout_of(spec).together
         self.stride = f.mul(f.ceildiv(self.k, self.together * LANES), LANES)
 
     def of(self, strides: Strides) -> Strides:
@@ -147,9 +147,9 @@ class Computed:
 
 
 def _check(spec: ProductSpec, bodies: BodyEmitter) -> None:
-    """Refuse what a prologue may not hold."""
+    """Refuse instructions that a prologue may not hold."""
     dtype = spec.product.prologue[-1].dtype
-    takes = ("f32", "bf16") if spec.product.b_layout == PAIRS_LAYOUT else ("f32",)
+    takes = ("f32", "bf16") if layout_of(spec).a == "bf16" else ("f32",)
     if dtype not in takes:
         raise ValueError(
             f"matmul kernel: its prologue gives {dtype}; it must give {' or '.join(takes)} (cast it)"

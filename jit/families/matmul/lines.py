@@ -1,4 +1,4 @@
-"""The buffers of a product of which a tile needs some lines only: see `vm.program.Lines`."""
+"""The buffers of a product of which a tile needs only some lines: see `vm.program.Lines`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .spec import Matmul, ProductSpec
 def lines_of_rows(spec: Matmul, tile: int) -> tuple[Lines, ...]:
     """Return the rows `lines` of a product whose rows are the lines: A's, and those of the epilogue.
 
-    `tile`: which of the kernel's `tiles` counts rows.
+    `tile`: the one of the kernel's `tiles` that counts rows.
     """
     product = spec.product
     found = lines_of_results(spec, tile, product.m)
@@ -25,8 +25,8 @@ def lines_of_rows(spec: Matmul, tile: int) -> tuple[Lines, ...]:
 
 
 def lines_of_results(spec: ProductSpec, tile: int, height: Size) -> tuple[Lines, ...]:
-    """Return the rows `lines` of what the epilogue reads and writes result by result; () where it writes a
-    buffer in another order. `height`: the lines of an image of results."""
+    """Return the rows `lines` of buffers that the epilogue reads and writes in the order of results; () if it
+    writes a buffer in another order. `height`: the lines of an image of results."""
     product = spec.product
     loops, sizes = range(len(product.batch) + 2), (*product.batch, product.m, product.n)
     is_along: dict[int, bool] = {}
@@ -41,14 +41,14 @@ def lines_of_results(spec: ProductSpec, tile: int, height: Size) -> tuple[Lines,
 
 
 def is_read_again(spec: ProductSpec) -> bool:
-    """Whether the epilogue reads the buffer of A's rows as well."""
+    """Whether the epilogue also reads the buffer of A's rows."""
     return any(step.op == "load" and step.buffer == spec.product.a for step in spec.product.epilogue)
 
 
 def _is_along(
     spec: ProductSpec, buffer: int, index: Sequence[Index], loops: Sequence[int], sizes: Sequence[Size]
 ) -> bool:
-    """Whether `index` goes through `buffer` from its first element to its last, by `loops` of `sizes`."""
+    """Whether `index` traverses `buffer` from its first element to its last, by `loops` of `sizes`."""
     shape = spec.buffers[buffer].shape
     wanted = [(Index(loop=loop), size) for loop, size in zip(loops, sizes, strict=True) if size != 1]
     return [pair for pair in zip(index, shape, strict=True) if pair[1] != 1] == wanted

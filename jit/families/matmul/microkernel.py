@@ -2,16 +2,15 @@
 
 `rows` x `vectors` accumulators of 16 f32 stay in registers; each step of k loads `vectors` vectors of B
 and broadcasts `rows` elements of A in place. The order of a sum is that of `sums`, so its bits depend neither
-on the tile (`schedules`) nor on who calls. A micro-kernel is an internal function of the kernel's module: one
-for each number of rows (`row_shares`), called from everywhere; what is an int is compiled in, what is a Value
-is passed.
+on the tile (`schedules`) nor on the caller. A micro-kernel is an internal function of the kernel's module:
+one for each number of rows (`row_shares`), with many call sites; ints are compiled in, Values are passed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 
@@ -27,9 +26,9 @@ from .strides import UNROLL, Strides
 
 @dataclass(frozen=True)
 class Ending:
-    """What a micro-kernel does with its sums instead of storing them in c: `emit(g, parameters, sums)`, with
-    `sums` by row and vector. `parameters` stand for `arguments` there. `key`, if given: says all that `emit`
-    depends on. `name`: in the names of parts that end so. `others`: the ends for columns further on in a
+    """The use of a micro-kernel's sums instead of storing them in c: `emit(g, parameters, sums)`, with
+    `sums` by row and vector. `parameters` replace `arguments` there. `key`, if given: everything that `emit`
+    depends on. `name`: in the names of parts with this ending. `others`: the endings for later columns of a
     tile."""
 
     arguments: list[Value]
@@ -40,7 +39,7 @@ class Ending:
 
 
 class Into(Enum):
-    """What becomes of a micro-kernel's steps."""
+    """How a micro-kernel's sums are combined with c."""
 
     CHAIN = "c is one chain from 0, or where strides have a block, a sum of such chains"
     TOTALS = "the same, with the sum of chains in registers, if they hold it"
@@ -50,14 +49,33 @@ class Into(Enum):
     SCALED = "one chain from 0 times the scales behind B's rows is added to c"
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a micro-kernel reads: `rows` of A, whose steps lie at `a` (in pieces if there are several), and B
+    at `b`; and what it prefetches from `ahead` on: `lines`, or `near`, see `MicroKernels.call`."""
+
+    strides: Strides
+    a: Sequence[Value]
+    b: Value
+    ahead: Value
+    rows: int
+    lines: int
+    near: bool
+
+    @property
+    def moving(self) -> list[Value]:
+        """The addresses that move along from step to step."""
+        return [] if self.near else [self.b, self.ahead]
+
+
 class MicroKernels:
     """The micro-kernels of one module that share strides; each is emitted when first called.
 
-    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`:
-    what they do with c. `arithmetic`: what the operands are, and how they are multiplied and added; a row of
-    A may have several planes (`Strides.planes`). `totals`:
-    how far behind c the totals of chains lie. `ending`: None: sums are stored in c. `has_half`: there are no
-    columns in the upper half of a row's last vector, which steps leave out then.
+    `name`: distinguishes them from others of the module. `vectors`: vectors in a row of the tile. `into`: how
+    they combine with c. `arithmetic`: the operands, and how they are multiplied and added; a row of A may
+    have several planes (`Strides.planes`). `totals`: the offset of the totals of chains from c. `ending`:
+    None: sums are stored in c. `has_half`: the upper half of a row's last vector has no columns and is
+    skipped.
     """
 
     def __init__(
@@ -81,13 +99,13 @@ class MicroKernels:
         self.has_half = False
 
     def ended_by(self, ending: Ending) -> MicroKernels:
-        """Return the same micro-kernels with another end, one for all their calls in the module."""
+        """Return the same micro-kernels with another ending, the same for all their calls in the module."""
         made = copy(self)
         made.ending = ending
         return made
 
     def of_columns(self, columns: int) -> MicroKernels:
-        """Return the same micro-kernels for a tile of which only so many columns count.
+        """Return the same micro-kernels for a tile of which only `columns` count.
 
         Cores that compute vectors of 8 twice as fast as those of 16, as some with AVX-512 do, gain by that.
         """
@@ -97,7 +115,7 @@ class MicroKernels:
         return made
 
     def at(self, strides: Strides) -> MicroKernels:
-        """Return the same micro-kernels for strides of which other values are known at run time only."""
+        """Return the same micro-kernels for strides with different run-time values."""
         made = copy(self)
         made.strides = strides
         return made
@@ -115,9 +133,9 @@ class MicroKernels:
     ) -> None:
         """Compute `rows` rows from a, b into c, prefetching from `ahead`.
 
-        `lines`: successive cache lines for each trip of UNROLL steps, into the second-level cache.
-        `near`: instead the rows of B that begin at `ahead`, one a step, into the first. `factors`: of the
-        rows, which are multiplied by them at last (every call of these micro-kernels has them, or none).
+        `lines`: successive cache lines for each iteration of UNROLL steps, into the second-level cache.
+        `near`: instead the rows of B from `ahead` on, one a step, into the first. `factors`: of the rows,
+        which are finally multiplied by them (every call of these micro-kernels has them, or none).
         """
         half = "_half" if self.has_half else ""
         ending, strides = self.ending, self.strides.for_rows(self.f, rows)
@@ -157,13 +175,13 @@ class MicroKernels:
             for v in range(self.vectors)
         ]
         in_c = strides.block != 0 and not self._keeps_totals(g, rows)
+        work = Work(strides, [a], b, ahead, rows, lines, near)
         if in_c:
-            sums = self._blocks(g, strides, [a], b, ahead, places, rows, lines, near)
+            sums = self._blocks(g, work, places)
         elif strides.block != 0:
-            sums = self._blocks_in_registers(g, strides, a, b, ahead, rows, lines, near)
+            sums = self._blocks_in_registers(g, work)
         else:
-            given = rows * self.arithmetic.planes, lines, near
-            sums = self._whole(g, strides, a, b, ahead, places, *given)
+            sums = self._whole(g, replace(work, rows=rows * self.arithmetic.planes), places)
         if factors is not None:
             sums = self._scaled(g, sums, factors)
         if self.ending is not None:
@@ -175,41 +193,37 @@ class MicroKernels:
         if not in_c or factors is not None:
             self._store(g, sums, places)
 
-    def _whole(
-        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, places: Sequence[Value],
-        rows: int, lines: int, near: bool,
-    ) -> list[Value]:  # fmt: skip
-        """Return the sums after all steps, with what `places` of c hold if they are not the first; `rows`: of
+    def _whole(self, g: Function, work: Work, places: Sequence[Value]) -> list[Value]:
+        """Return the sums after all steps, plus `places` of c unless they are the first; the rows are of
         all planes."""
+        strides, a = work.strides, work.a[0]
         if self.into in (Into.GOES_ON, Into.ENDS):
             sums = [g.load(VECTOR, place, align=4) for place in places]
         else:
-            sums = [x for r in range(rows) for x in [self._first(g, strides, a, r)] * self.vectors]
-        moving = [] if near else [b, ahead]
+            sums = [x for r in range(work.rows) for x in [self._first(g, strides, a, r)] * self.vectors]
+        moving = work.moving
         if strides.taps.seen != 0:
-            state = self._seen_taps(g, strides, a, b, ahead, [*sums, *moving], rows, lines)
+            state = self._seen_taps(g, work, [*sums, *moving])
         elif strides.has_taps:
             with g.loop(0, strides.taps.n, carried=[*sums, *moving]) as tap:
-                tap.next(*self._tap(g, strides, a, b, ahead, tap.index, tap.carried, rows, lines))
+                tap.next(*self._tap(g, work, tap.index, tap.carried))
             state = tap.results
         else:
-            state = self._steps(g, strides, [a], b, ahead, [*sums, *moving], rows, lines)
-        sums = state[: rows * self.vectors]
+            state = self._steps(g, work, [*sums, *moving])
+        sums = state[: work.rows * self.vectors]
         if self.into is Into.ENDS:
             return self._added(g, sums, [g.at(place, "float", self.totals) for place in places])
         if self.into is Into.SCALED:
-            return self._added_in_proportion(g, strides, sums, b, places)
+            return self._added_in_proportion(g, strides, sums, work.b, places)
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
 
     def _first(self, g: Function, strides: Strides, a: Value, r: int) -> Value:
-        """Return the sums of no steps of A's row `r`."""
+        """Return the initial sums of A's row `r`."""
         return self.arithmetic.first(g, lambda: strides.behind(g, a, r))
 
-    def _seen_taps(
-        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, state: Sequence[Value],
-        rows: int, lines: int,
-    ) -> list[Value]:  # fmt: skip
-        """Return the state after the steps under the taps that a row sees."""
+    def _seen_taps(self, g: Function, work: Work, state: Sequence[Value]) -> list[Value]:
+        """Return the state after the steps under the taps inside of the image for some row."""
+        strides, a, rows = work.strides, work.a[0], work.rows
         n, one = rows * self.vectors, Value("i1", "true")
         by_row = [g.load("i64", g.at(a, "i64", g.add(strides.taps.seen, r)), align=8) for r in range(rows)]
         seen = reduce(lambda x, y: g.op("i64", f"or i64 {x.name}, {y.name}"), by_row)
@@ -218,38 +232,32 @@ class MicroKernels:
             tap = g.call("i64", "llvm.cttz.i64", left, one)
             if len(before) > n:
                 apart = g.mul(tap, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
-                before[n] = self.unread(g, b, apart)
-            after = self._tap(g, strides, a, b, ahead, tap, before, rows, lines)
+                before[n] = self.unread(g, work.b, apart)
+            after = self._tap(g, work, tap, before)
             number.next(*after, g.op("i64", f"and i64 {left.name}, {g.i64(g.sub(left, 1)).name}"))
         return number.results[:-1]
 
-    def _tap(
-        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, tap: Int,
-        before: Sequence[Value], rows: int, lines: int,
-    ) -> list[Value]:  # fmt: skip
+    def _tap(self, g: Function, work: Work, tap: Int, before: Sequence[Value]) -> list[Value]:
         """Return the state `before`, after the steps under one tap."""
-        n = rows * self.vectors
+        n, strides = work.rows * self.vectors, work.strides
         is_near = len(before) == n
-        pieces, here, then = strides.pieces(g, a, tap, rows), b, ahead
+        under = replace(work, a=strides.pieces(g, work.a[0], tap, work.rows))
         if is_near:
             apart = g.mul(tap, g.add(g.mul(strides.k, strides.ldb), strides.taps.b_skip))
-            here, then = self.unread(g, b, apart), self.unread(g, ahead, apart)
-        found = self._steps(g, strides, pieces, here, then, before, rows, lines)
+            under = replace(under, b=self.unread(g, work.b, apart), ahead=self.unread(g, work.ahead, apart))
+        found = self._steps(g, under, before)
         if not is_near:
             found[n] = self.unread(g, found[n], strides.taps.b_skip)
         return found
 
-    def _blocks(
-        self, g: Function, strides: Strides, a: Sequence[Value], b: Value, ahead: Value,
-        places: Sequence[Value], rows: int, lines: int, near: bool,
-    ) -> list[Value]:  # fmt: skip
-        """Leave the sums of any number of steps in c, and return them. Their blocks are added there, since
+    def _blocks(self, g: Function, work: Work, places: Sequence[Value]) -> list[Value]:
+        """Leave the sums of any number of steps in c, and return them. Their blocks are added there, because
         the registers are full."""
-        zero, k, size = Value(VECTOR, "zeroinitializer"), strides.k, strides.block
+        zero, k, size = Value(VECTOR, "zeroinitializer"), work.strides.k, work.strides.block
 
         def block(begin: Int, steps: Int, moving: Sequence[Value]) -> list[Value]:
             state = [*[zero] * len(places), *moving]
-            found = self._steps(g, strides, a, b, ahead, state, rows, lines, begin, steps)
+            found = self._steps(g, work, state, begin, steps)
             sums = found[: len(places)]
             g.either(
                 self.into is not Into.ADDED and g.is_less(begin, 1),
@@ -258,7 +266,7 @@ class MicroKernels:
             )
             return found[len(places) :]
 
-        moving: Sequence[Value] = [] if near else [b, ahead]
+        moving: Sequence[Value] = work.moving
         if isinstance(size, int) and least(k) >= size and multiple_of(k) % size == 0:
             moving = block(0, size, moving)
             with g.loop(size, k, size, moving) as each:
@@ -280,22 +288,17 @@ class MicroKernels:
         n = (2 * rows * self.vectors + self.vectors + 1) * 4 * LANES
         return self.into is Into.TOTALS and n <= g.register_bytes
 
-    def _blocks_in_registers(
-        self, g: Function, strides: Strides, a: Value, b: Value, ahead: Value, rows: int, lines: int,
-        near: bool,
-    ) -> list[Value]:  # fmt: skip
-        """Return the sums of any number of steps, blocks of which are added up in registers."""
-        n, k, size = rows * self.vectors, strides.k, strides.block
+    def _blocks_in_registers(self, g: Function, work: Work) -> list[Value]:
+        """Return the sums of any number of steps, with blocks summed in registers."""
+        n, k, size = work.rows * self.vectors, work.strides.k, work.strides.block
         zero, nothing = Value(VECTOR, "zeroinitializer"), Vec(g, splat(g, "f32", -0.0)).value
 
         def block(begin: Int, steps: Int, state: Sequence[Value]) -> list[Value]:
-            found = self._steps(
-                g, strides, [a], b, ahead, [*[zero] * n, *state[n:]], rows, lines, begin, steps
-            )
+            found = self._steps(g, work, [*[zero] * n, *state[n:]], begin, steps)
             pairs = zip(state[:n], found[:n], strict=True)
             return [*(self.arithmetic.add(g, before, x) for before, x in pairs), *found[n:]]
 
-        state: Sequence[Value] = [*[nothing] * n, *([] if near else [b, ahead])]
+        state: Sequence[Value] = [*[nothing] * n, *work.moving]
         rest = g.urem(k, size)
         with g.loop(0, g.sub(k, rest), size, state) as each:
             each.next(*block(each.index, size, each.carried))
@@ -333,16 +336,16 @@ class MicroKernels:
             g.store(value, place, align=4)
 
     def _steps(
-        self, g: Function, strides: Strides, a: Sequence[Value], b: Value, ahead: Value,
-        state: Sequence[Value], rows: int, lines: int, first: Int = 0, count: Int | None = None,
-    ) -> list[Value]:  # fmt: skip
+        self, g: Function, work: Work, state: Sequence[Value], first: Int = 0, count: Int | None = None
+    ) -> list[Value]:
         """Return `state`, that is the sums, after `count` steps (None: all) from step `first` on.
 
-        The state may hold two addresses that move along: where B's next row lies, and what is prefetched
-        next. Computing them from k takes more instructions a trip, which cost time beside another thread of
-        the core (3 to 8 % of a product's). Without them a micro-kernel reads `near`: of 14 x 32 registers are
-        too few for two addresses more, and sums are spilled.
+        The state may hold two moving addresses: of B's next row, and of the next prefetch. Computing them
+        from k takes more instructions an iteration, which costs time beside another thread of the core (3 to
+        8 % of a product's). Without them a micro-kernel reads `near`: for 14 x 32 there are too few registers
+        for two more addresses, and sums are spilled.
         """
+        strides, a, rows = work.strides, work.a, work.rows
         n, n_state = rows * self.vectors, len(state)
         is_near = n_state == n
         count = strides.k if count is None else count
@@ -358,15 +361,15 @@ class MicroKernels:
                 walkers = walkers.hidden(g, k.carried[n_state:])
                 left = walkers.steps(g, steps, rows) or strides.steps(g, a, k.index, steps, rows)
                 begins = g.mul(k.index, strides.ldb)
-                right = g.at(b, self.element, begins) if is_near else moving[0]
+                right = g.at(work.b, self.element, begins) if is_near else moving[0]
                 for step in range(steps):
                     there = g.at(right, self.element, g.mul(step, strides.ldb))
                     self._step(g, strides, sums, left[step], there)
                 if is_near:
-                    self._prefetch_rows(g, strides, self.unread(g, ahead, begins), steps)
+                    self._prefetch_rows(g, strides, self.unread(g, work.ahead, begins), steps)
                 else:
                     following = g.at(right, self.element, g.mul(steps, strides.ldb))
-                    moving = [following, self._prefetch_lines(g, moving[1], lines if steps > 1 else 0)]
+                    moving = [following, self._prefetch_lines(g, moving[1], work.lines if steps > 1 else 0)]
                 k.next(*sums, *moving, *walkers.moved(g, steps))
             state = k.results
         return [*self._of_lasts(g, with_zeros, state[:n]), *state[n:n_state]]
@@ -374,7 +377,7 @@ class MicroKernels:
     def _of_lasts(
         self, g: Function, change: Callable[[Function, Value], Value], sums: Sequence[Value]
     ) -> list[Value]:
-        """Return `sums`, those of each row's last vector changed if that has only half its columns."""
+        """Return `sums`, with those of each row's last vector changed if only half of it is used."""
         lasts = range(self.vectors - 1, len(sums), self.vectors) if self.has_half else ()
         return [change(g, x) if i in lasts else x for i, x in enumerate(sums)]
 
@@ -396,7 +399,7 @@ class MicroKernels:
             prefetch(g, self.unread(g, ahead, place), 3)
 
     def _prefetch_lines(self, g: Function, ahead: Value, lines: int) -> Value:
-        """Prefetch successive cache lines; return where the next ones lie."""
+        """Prefetch successive cache lines; return the address of the next ones."""
         for i in range(lines):
             prefetch(g, self.unread(g, ahead, i * self.line), 2)
         return self.unread(g, ahead, lines * self.line)

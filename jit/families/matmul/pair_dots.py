@@ -1,7 +1,7 @@
 """Sums of two products of bf16 in each lane: the instructions by the feature of the target that has them.
 
 The products are exact; the odd one is added to the f32 by a fused multiply-add, then the even one. The
-instructions count subnormal numbers as 0, factors and sums; multiply-adds of f32 keep them.
+instructions treat subnormal factors and sums as 0; multiply-adds of f32 keep them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def dot(f: Function, sums: Value, left: Value, right: Value) -> Value:
 
 
 def rounded(f: Function, x: Value) -> Value:
-    """Return LANES of f32 rounded to the nearest bf16, as i16; where the target multiplies bf16, subnormal
-    numbers become 0, as they count there."""
+    """Return LANES of f32 rounded to the nearest bf16, as i16; if the target multiplies bf16, subnormal
+    numbers become 0, as its instructions treat them."""
     if not f.pairs:
         return to_memory(Vec(f, x), "bf16").value
     narrow = vector("bfloat", LANES)

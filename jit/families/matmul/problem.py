@@ -12,24 +12,18 @@ from ...llvm.function import Bounded, Function, Int, Value, most
 from ...loops.bodies import LANES
 from ...spec import Size
 from . import amx, amx_bytes
-from .arithmetic import PAIRS, PLANES, QUADS, Arithmetic, arithmetic_of
+from .arithmetic import PAIRS, QUADS, Arithmetic, arithmetic_of
 from .chunks import WHOLE, Pieces, is_chunked
-from .grouped import FOUR, Groups, groups_of
+from .grouped import Groups, groups_of
+from .layouts import PANELS, ROWS, layout_of
 from .schedules import PANEL, Schedule
 from .spec import ProductSpec
 from .sums import BLOCK
 
 A_BYTES = 1024 * 1024  # of A in a block of rows: it should stay in the second-level cache beside two panels
 MAX_BLOCK, MIN_BLOCK = 224, 84  # rows
-QUADS_LAYOUT, PAIRS_LAYOUT = "quads", "pairs"
-STEP_BYTES = 4  # of A and of B that a step multiplies where A is narrow
-#: By the layout of B where A is narrow: the elements that a step multiplies.
-TOGETHER = {QUADS_LAYOUT: 4, "grouped_quads": 4, PAIRS_LAYOUT: 2}
-_DOTS = {QUADS_LAYOUT: QUADS, PAIRS_LAYOUT: PAIRS}
-DIGITS_LAYOUT = "grouped_digits"
-#: Layouts of B: how many steps lie together, and how many rows of digits stand for a row of A.
-GROUPED_LAYOUTS = {"grouped": (1, 1), "grouped_quads": (FOUR, 1), DIGITS_LAYOUT: (FOUR, PLANES)}
-USUAL_STEPS = 512  # of a sum, where their number is unknown
+STEP_BYTES = 4  # of A and of B that a step multiplies if A is narrow
+USUAL_STEPS = 512  # of a sum, if their number is unknown
 
 
 @dataclass(frozen=True)
@@ -37,9 +31,9 @@ class Problem:
     """A product whose sizes are resolved: `k` steps for each of `batch` x `m` x `n` sums, of `sizes`.
 
     `schedule`: the register tile. `block`: rows of a tile of the kernel. `has_tiles`: the target has AMX, and
-    there may be enough to do for it. `register_bytes`: of all the target's vector registers together.
-    `groups`: where A's rows are patches of an image, how many groups there are, of `n` columns each; else 0.
-    `pieces`: how the steps of a sum come.
+    the product may be large enough for it. `register_bytes`: of all the target's vector registers together.
+    `groups`: if A's rows are patches of an image, the number of groups, of `n` columns each; else 0.
+    `pieces`: the layout of the steps of a sum.
     """
 
     spec: ProductSpec
@@ -77,7 +71,7 @@ class Problem:
 
     @property
     def columns(self) -> Size:
-        """The columns of a group, of all where there are no groups, as a size of the spec."""
+        """The columns of a group, or all columns without groups, as a size of the spec."""
         n = self.spec.product.n
         return n // self.groups if self.groups and isinstance(n, int) else n
 
@@ -87,27 +81,27 @@ class Problem:
         if self.grouped is not None:
             return self.grouped.arithmetic
         dtype = self.spec.buffers[self.spec.product.b].dtype
-        return arithmetic_of(_DOTS.get(self.spec.product.b_layout, dtype))
+        return arithmetic_of(layout_of(self.spec).arithmetic or dtype)
 
     @property
     def has_dots(self) -> bool:
         """Whether a step multiplies several bytes by bytes or bf16 by bf16, without groups."""
-        return self.spec.product.b_layout in _DOTS
+        return layout_of(self.spec).has_dots
 
     @property
     def is_pairs(self) -> bool:
         """Whether bf16 are multiplied by bf16."""
-        return self.spec.product.b_layout == PAIRS_LAYOUT
+        return layout_of(self.spec).arithmetic == PAIRS
 
     @property
     def grouped(self) -> Groups | None:
-        """How B lies where groups of steps have scales of their own."""
+        """The layout of B if groups of steps have separate scales."""
         return grouped_of(self.spec)
 
     @property
     def in_panels(self) -> bool:
         """Whether B is a weight in panels."""
-        return self.spec.product.b_layout != "rows"
+        return self.spec.product.b_layout != ROWS
 
     @property
     def is_narrow(self) -> bool:
@@ -116,7 +110,7 @@ class Problem:
 
     @property
     def rows_in_place(self) -> int:
-        """The rows of a tile of the kernel up to which B is read where it lies, not from a copy."""
+        """The rows of a tile of the kernel up to which B is read in place rather than from a copy."""
         return self.schedule.rows_in_place if self.is_narrow else self.schedule.rows
 
     @property
@@ -126,17 +120,17 @@ class Problem:
 
     @property
     def copied_steps(self) -> Int:
-        """The steps that such a copy has at once: a chunk's where a weight's sums have chunks."""
+        """The steps of such a copy: a chunk's if a weight's sums have chunks."""
         return BLOCK if self.in_panels and not self.pieces.piece and is_chunked(self.k) else self.k
 
     @property
     def prepares_rows(self) -> bool:
-        """Whether A's rows are made, in scratch, before the first tile of a block of them."""
+        """Whether A's rows are prepared in scratch before the first tile of a block."""
         return self.groups > 0 or bool(self.spec.product.prologue) or self.planes > 1
 
     @property
     def planes(self) -> int:
-        """The rows of digits that stand for a row of A; 1: it is multiplied as it is."""
+        """The rows of limbs that represent a row of A; 1: it is not split."""
         return 1 if self.grouped is None else self.grouped.planes
 
     @property
@@ -169,7 +163,7 @@ def problem_of(
     given = spec.product
     m, n, k = (resolve(size, sizes) for size in (given.m, given.n, given.k))
     batch = [resolve(size, sizes) for size in given.batch]
-    k = f.udiv(k, TOGETHER.get(given.b_layout, 1))
+    k = f.udiv(k, layout_of(spec).together)
     has_tiles = may_use_tiles(f, spec, m)
     if row is None:
         row = k if isinstance(k, int) else USUAL_STEPS
@@ -178,8 +172,7 @@ def problem_of(
 
 
 def unread_sizes(spec: ProductSpec, dims: KernelKey) -> list[Int]:
-    """Return the sizes of `spec` as a generator has them for `dims`, with nothing behind those that only a
-    call knows."""
+    """Return the sizes of `spec` as a generator sees them for `dims`, without loading run-time sizes."""
     found: list[Int] = []
     for known in (None,) * spec.n_dims if dims is None else dims:
         if isinstance(known, SizeRange):
@@ -191,43 +184,46 @@ def unread_sizes(spec: ProductSpec, dims: KernelKey) -> list[Int]:
 
 def is_f32_panels(spec: ProductSpec) -> bool:
     """Whether B is a weight of f32 in panels."""
-    return spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype == "f32"
+    return spec.product.b_layout == PANELS and spec.buffers[spec.product.b].dtype == "f32"
 
 
 def widened_dtype(spec: ProductSpec) -> str:
-    """Return the dtype of B's elements where it is a weight that is widened as it is read, else ""."""
+    """Return the dtype of B's elements if it is a weight that is widened as it is read, else ""."""
     groups = grouped_of(spec)
     if groups is not None:
         return groups.dtype if groups.is_widened and groups.together == 1 else ""
     dtype = spec.buffers[spec.product.b].dtype
-    return dtype if spec.product.b_layout == "panels" and dtype != "f32" else ""
+    return dtype if spec.product.b_layout == PANELS and dtype != "f32" else ""
 
 
 def grouped_of(spec: ProductSpec) -> Groups | None:
-    """Return how B lies where groups of steps have scales of their own, None for other layouts."""
-    given = spec.product
-    if given.b_layout not in GROUPED_LAYOUTS or not isinstance(given.k, int):
+    """Return the layout of B if groups of steps have separate scales, None for other layouts."""
+    given, layout = spec.product, layout_of(spec)
+    if not layout.planes or not isinstance(given.k, int):
         return None
     shape = spec.buffers[given.b].shape
     if len(shape) != 3 or not (isinstance(shape[1], int) and isinstance(shape[2], int)):
         return None
-    return groups_of(given.k, shape[1], shape[2], *GROUPED_LAYOUTS[given.b_layout])
+    return groups_of(given.k, shape[1], shape[2], layout.beside, layout.planes)
 
 
 def uses_tiles(spec: ProductSpec) -> bool:
-    """Return True where a target with AMX tiles computes `spec` with them, for enough rows.
+    """Return True if a target with AMX tiles uses them for `spec`, with enough rows.
 
-    Not where f32 would be split once for each of several rows: windows that overlap are read in the image.
+    Rows of f32 only if the spec allows it (`bf16x6`), and not for overlapping windows, which are read in the
+    image: an element would be split once for each of several rows.
     """
-    if spec.product.b_layout in GROUPED_LAYOUTS:
+    layout = layout_of(spec)
+    if layout.planes:
         groups = grouped_of(spec)
-        return groups is not None and groups.planes == 1 and groups.steps >= amx.STEP
-    if spec.product.b_layout == QUADS_LAYOUT:
+        has_long_groups = groups is not None and groups.planes == 1 and groups.steps >= amx.STEP
+        return has_long_groups and (layout.together > 1 or spec.bf16x6)
+    if layout.arithmetic == QUADS:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
-    if spec.product.b_layout == PAIRS_LAYOUT:
+    if layout.arithmetic == PAIRS:
         return spec.product.k != 0
-    is_float = spec.product.b_layout == "panels" and spec.buffers[spec.product.b].dtype in amx.PLANES
-    return is_float and not spec.repeats_lhs
+    is_float = layout.name == PANELS and spec.buffers[spec.product.b].dtype in amx.PLANES
+    return is_float and spec.bf16x6 and not spec.repeats_lhs
 
 
 def may_use_tiles(f: Function, spec: ProductSpec, m: Int) -> bool:
@@ -239,27 +235,14 @@ def fits_tiles(spec: ProductSpec, m: Int) -> bool:
     """Whether code for `m` rows may use AMX tiles on a target that has them."""
     if not uses_tiles(spec):
         return False
-    enough, k = enough_for_tiles(spec), spec.product.k
-    steps = k // TOGETHER.get(spec.product.b_layout, 1) if isinstance(k, int) else enough.steps
-    return not enough.few(m, steps)
-
-
-def enough_for_tiles(spec: ProductSpec) -> amx.Enough:
-    """Return the sizes from which on AMX tiles pay."""
-    return _ENOUGH.get(spec.product.b_layout, amx.ENOUGH)
-
-
-#: By the layout of B; for others amx.ENOUGH. Of pairs tiles compute all rows, which have the same bits then.
-_ENOUGH = {
-    QUADS_LAYOUT: amx_bytes.ENOUGH,
-    "grouped_quads": amx_bytes.ENOUGH_OF_GROUPS,
-    PAIRS_LAYOUT: amx.Enough(0, 0),
-}
+    layout, k = layout_of(spec), spec.product.k
+    steps = k // layout.together if isinstance(k, int) else layout.enough.steps
+    return not layout.enough.few(m, steps)
 
 
 def _rows_on_tiles(spec: ProductSpec, m: Int, k: Int) -> int:
     """Return the rows of a tile of the kernel on AMX tiles."""
-    if together := TOGETHER.get(spec.product.b_layout):
+    if (together := layout_of(spec).together) > 1:
         assert isinstance(spec.product.k, int)
         return amx.block_rows(m, spec.product.k * STEP_BYTES // together, amx_bytes.ROWS_BYTES)
     return amx.block_rows(m, amx.PLANES_OF_ELEMENT * (k if isinstance(k, int) else 1024))
@@ -267,7 +250,7 @@ def _rows_on_tiles(spec: ProductSpec, m: Int, k: Int) -> int:
 
 def block_rows(m: Int, row: int, most_rows: int) -> int:
     """Return the rows of a tile of the kernel, of `row` elements each, from the sizes alone: whole row tiles
-    of `most_rows`, or evenly split where M is known."""
+    of `most_rows`, or evenly split if M is known."""
     fit = A_BYTES // (4 * max(row, 1)) // most_rows * most_rows
     limit = max(MIN_BLOCK, min(MAX_BLOCK, fit)) // most_rows * most_rows
     if not isinstance(m, int):

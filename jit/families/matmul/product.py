@@ -1,9 +1,8 @@
-"""A product's tiles in one function: its operands, its scratch, and what every variant asks of them.
+"""A product's tiles in one function: its operands, its scratch, and the interface for variants.
 
 A tile of the kernel is a block of rows times the columns of one micro-kernel: one or two panels of PANEL.
-Inside it (`row_tiles`) a micro-kernel leaves a row tile's sums in scratch (first-level cache), the epilogue
-reads them from there, once for the code's sake: its instructions appear once per kernel and not once per
-accumulator.
+Inside it (`row_tiles`) a micro-kernel leaves a row tile's sums in scratch (first-level cache), and the
+epilogue reads them from there, so its instructions appear once per kernel rather than once per accumulator.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from .schedules import PANEL
 from .strides import Strides
 from .sums import BLOCK
 
-SHORT = 128  # steps of sums of which a trip through scratch takes a tenth of the time; code is longer without
+SHORT = 128  # steps of sums for which going through scratch costs a tenth of the time; code is longer without
 EmitTile = Callable[[KernelTile], None]
 
 
 @dataclass(frozen=True)
 class ScratchLayout:
-    """Where a thread's scratch holds what: sums; planes of AMX tiles; a copy of a tile's columns of B at
-    `packed`, and behind it rows of A. `packed` is None where there is neither."""
+    """The layout of a thread's scratch: sums; planes of AMX tiles; a copy of a tile's columns of B at
+    `packed`, followed by rows of A. `packed` is None if there is neither."""
 
     sums: Value
     sums_bytes: int
@@ -54,7 +53,7 @@ class ScratchLayout:
         sums = f.load("ptr", f.at(f.params[2], "i8", RT_SCRATCH), align=8)
         packed = planes = None
         if problem.has_copy or problem.prepares_rows:
-            # Not in other kernels: parts of those for other numbers of rows would differ in it.
+            # Not in other kernels: their parts would then differ by the number of rows.
             packed = f.at(sums, "i8", sums_bytes)
         if problem.has_tiles:
             planes = _planes(f, sums, problem)
@@ -62,7 +61,7 @@ class ScratchLayout:
         return ScratchLayout(sums, sums_bytes, packed, planes)
 
     def behind_copy(self, f: Function, problem: Problem) -> Value:
-        """Return the address behind the copy of a tile's columns of B, where rows of A are prepared."""
+        """Return the address after the copy of a tile's columns of B, where rows of A are prepared."""
         assert self.packed is not None
         return f.at(
             self.packed, "float", f.mul(problem.copied_steps, problem.width) if problem.has_copy else 0
@@ -99,7 +98,8 @@ def _terms_of_planes(problem: Problem) -> Terms:
 
 @dataclass(frozen=True)
 class Emission:
-    """One function in which a problem's tiles are emitted: where B and scratch are, and the epilogue."""
+    """One function in which a problem's tiles are emitted: the addresses of B and scratch, and the
+    epilogue."""
 
     f: Function
     problem: Problem
@@ -124,8 +124,8 @@ class Emission:
         return Emission(f, problem, bodies, rhs, row_tiles, scratch, epilogue)
 
     def by_columns(self, n0: Int, tile: Callable[[Int | None], None]) -> None:
-        """Emit `tile(columns)` for the tile whose columns begin at `n0`: None if all its columns are there,
-        their number if it is the last."""
+        """Emit `tile(columns)` for the tile whose columns begin at `n0`: None if it is whole, the number of
+        columns if it is the last."""
         f, n, width = self.f, self.problem.n, self.problem.width
         narrow = isinstance(n, int) and n < width
         is_partial: Value | bool = narrow
@@ -136,8 +136,8 @@ class Emission:
         f.either(is_partial, lambda: tile(left), lambda: tile(None))
 
     def starts_block(self, tile: Value, panel: Int) -> Value | bool:
-        """Whether `tile` is the first of this thread's that reads its block of rows: what it prepares of them
-        is in scratch from then on. Call once for a tile."""
+        """Whether `tile` is this thread's first that reads its block of rows, and so prepares them in
+        scratch. Call once for a tile."""
         f = self.f
         if isinstance(panel, int):
             return True
@@ -147,13 +147,13 @@ class Emission:
         return f.op("i1", f"icmp ne i64 {prepared.name}, {block.name}")
 
     def ends_in_registers(self, columns: Int | None) -> bool:
-        """Whether the epilogue of a row tile of `columns` (None: all) takes its sums from registers."""
+        """Whether the epilogue of a row tile of `columns` (None: all) reads its sums from registers."""
         k = self.problem.k
         is_short = isinstance(k, int) and (k <= SHORT or self.problem.schedule.keeps_totals)
         return is_short and not isinstance(columns, Value) and self.epilogue.is_simple
 
     def copy(self, b: Value, columns: Int | None) -> Value:
-        """Copy a tile's columns of B, which lie at `b`, to scratch; return where."""
+        """Copy a tile's columns of B at `b` to scratch; return the address."""
         assert self.scratch.packed is not None
         return self.rhs.copy(b, columns, self.scratch.packed)
 
@@ -213,7 +213,7 @@ class Product:
         self.emission.by_columns(n0, emit)
 
     def finish(self, tile: RowTile) -> Finish:
-        """Return what becomes of the row tiles of `tile`: its epilogue."""
+        """Return the finish of the row tiles of `tile`: its epilogue."""
         f, epilogue = self.emission.f, self.emission.epilogue
 
         def rows(begin: Int, count: Int) -> RowTile:

@@ -1,12 +1,12 @@
-"""Products with a weight so small that vector registers hold all of it: rows of few features.
+"""Products with a weight that fits in vector registers: rows of few features.
 
-A row tile's sums never leave their registers: the epilogue follows at once, where a micro-kernel's sums would
-cost as much to store and read back as they take to compute. k ascends by fused multiply-adds from 0, so the
-bits are those of any other tile.
+A row tile's sums never leave their registers: the epilogue follows at once, because storing and reloading
+sums would cost as much as computing them. k ascends by fused multiply-adds from 0, so the bits are those of
+any other tile.
 
-An epilogue with a function in it, tanh say, is a long chain of dependent instructions, and needs registers
-for its constants. Then the weight is read anew for each row tile, and a row tile's epilogue stands between
-the steps of the next one's sums.
+An epilogue with a function such as tanh is a long chain of dependent instructions, and needs registers for
+its constants. Then the weight is reread for each row tile, and a row tile's epilogue is interleaved with the
+steps of the next one's sums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .problem import Problem
 from .schedules import PANEL
 from .sums import block_of_short
 
-HELD = 16  # registers of the weight at most
+HELD = 16  # at most, registers of the weight
 ROWS = 8  # of a row tile: the next one's sums overlap with its own
 
 Sums = list[list[Value]]  # by row and vector

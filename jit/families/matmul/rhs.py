@@ -1,7 +1,7 @@
-"""Where a matmul's B lies: a weight in panels, or rows of a buffer.
+"""A matmul's B: a weight in panels, or rows of a buffer.
 
-A tile of the kernel asks for its columns of B as an address (`at`). `copy` takes them to scratch as rows of
-f32, where they are read more than once: narrow elements are widened, and rows of a buffer made contiguous.
+A tile of the kernel gets the address of its columns of B (`at`). `copy` copies them to scratch as rows of f32
+if they are read more than once: narrow elements are widened, and rows of a buffer made contiguous.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .schedules import PANEL
 
 
 class KernelTile(NamedTuple):
-    """A tile of the kernel: where it lies, and the number of its panel of B, in its group if there are
+    """A tile of the kernel: its position, and the number of its panel of B, within its group if there are
     any."""
 
     at: RowTile
@@ -55,12 +55,12 @@ class Panels:
         return f.at(first, problem.arithmetic.element, place)
 
     def copy(self, panels: Value, columns: Int | None, to: Value, steps: Int | None = None) -> Value:
-        """Copy a tile's panels, or `steps` steps of them, to `to` in f32, `width` columns a row; return
-        where.
+        """Copy a tile's panels, or `steps` steps of them, to `to` in f32, `width` columns a row; return the
+        address.
         """
         f, problem = self.f, self.problem
         kind, n_panels = problem.arithmetic, problem.width // PANEL
-        if isinstance(columns, int):  # those that are not there are not read
+        if isinstance(columns, int):  # missing ones are not read
             n_panels = min(n_panels, -(-columns // PANEL))
         count = problem.k if steps is None else steps
         with f.loop(0, count) as k:
@@ -75,7 +75,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class InRows:
-    """Rows of a buffer at `base` whose n axis is its last; `access`: where its elements lie."""
+    """Rows of a buffer at `base` whose n axis is its last; `access`: of its elements."""
 
     f: Function
     problem: Problem
@@ -94,7 +94,7 @@ class InRows:
         return self.f.at(self.base, "float", offset)
 
     def copy(self, source: Value, columns: Int | None, to: Value) -> Value:
-        """Copy k rows of `width` columns (`columns` of them there, the others 0) to `to`; return where."""
+        """Copy k rows of `width` columns (`columns` real ones, the others 0) to `to`; return the address."""
         f, width = self.f, self.problem.width
         places = range(0, width, LANES)
         masks = [None if columns is None else tail(f, f.sub(columns, place)) for place in places]
@@ -107,7 +107,7 @@ class InRows:
 
 
 def rhs_of(f: Function, problem: Problem, addresses: Sequence[Value]) -> Panels | InRows:
-    """Return where B lies; call in the entry block. `addresses`: of the buffers."""
+    """Return the B operand; call in the entry block. `addresses`: of the buffers."""
     spec = problem.spec
     base = addresses[spec.product.b]
     if problem.in_panels:

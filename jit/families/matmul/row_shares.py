@@ -1,4 +1,4 @@
-"""Rows shared out to micro-kernels: into tiles as even as can be."""
+"""The division of rows into tiles for micro-kernels, as even as possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def row_counts(m: Int, block: int, most_rows: int) -> list[int]:
 
 
 def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int], None]) -> None:
-    """Emit a loop over `count` rows (at run time > 0) in ceil(count / most) tiles of sizes as even as can be.
+    """Emit a loop over `count` rows (at run time > 0) in ceil(count / most) tiles of sizes as even as
+    possible.
 
     `tile(number, begin, rows)` emits the work of one tile.
     """
@@ -57,7 +58,7 @@ def each_tile(f: Function, count: Int, most: int, tile: Callable[[Int, Int, Int]
 
 
 def dispatch(f: Function, value: Int, cases: Sequence[int], emit: Callable[[int], None]) -> None:
-    """Emit `emit(case)` for the one of `cases` that equals `value`; no other value may occur."""
+    """Emit `emit(case)` for the one of `cases` that equals `value`, which must be one of them."""
     if len(cases) == 1 or isinstance(value, int):
         emit(value if isinstance(value, int) else cases[0])
         return

@@ -1,11 +1,10 @@
-"""A block of A's rows against one tile of B's columns: row tiles for the micro-kernel, and what they
-prefetch.
+"""A block of A's rows against one tile of B's columns: row tiles for the micro-kernel, and their prefetches.
 
-The rows are split evenly into row tiles of at most `Schedule.rows`. Where B is a weight in panels, each row
-tile prefetches its share of the panels that come next (`read_ahead`); where it is the first of many to read
-its rows of A, it prefetches the next row tile's instead. Sums of many steps are computed by chunks
-(`chunks`), each for all row tiles: the first-level cache holds a chunk of B, the second A's block and the
-next chunk. Totals wait in scratch between chunks.
+The rows are split evenly into row tiles of at most `Schedule.rows`. If B is a weight in panels, each row tile
+prefetches its share of the next panels (`read_ahead`); if it is the first of many to read its rows of A, it
+prefetches the next row tile's instead. Sums of many steps are computed by chunks (`chunks`), each for all row
+tiles: the first-level cache holds a chunk of B, the second A's block and the next chunk. Totals wait in
+scratch between chunks.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from .schedules import PANEL, SCHEDULES, Schedule, default_schedule
 from .strides import UNROLL, Strides
 from .sums import BLOCK, GROUP
 
-NEAR = 32  # rows of B that a lone row tile reads ahead
-#: Rows of a row tile by the vectors of the last columns, where fewer are left than a tile has: of 4 vectors 6
-#: rows are 24 sums in registers, and of fewer vectors as many are more rows.
+NEAR = 32  # rows of B that a single row tile prefetches
+#: Rows of a row tile by the vectors of the last columns, if fewer are left than a tile has: with 4 vectors 6
+#: rows are 24 sums in registers; with fewer vectors as many sums are more rows.
 LAST_ROWS = {1: 12, 2: 12, 3: 8}
-MAX_ADDRESSES = 8  # of rows that lie at addresses, in the processor's 16 registers for them
+MAX_ADDRESSES = 8  # of rows with addresses in the processor's 16 general registers
 
 
 Copy = Callable[[Value, Int], Value]
@@ -40,9 +39,9 @@ Copy = Callable[[Value, Int], Value]
 
 @dataclass(frozen=True)
 class Finish:
-    """What a row tile's sums are for: `done(first row, rows, sums)` takes them, and `soon(first row, rows)`
-    comes before they are computed, to prefetch what `done` will read and write. `ending(first row, rows,
-    first column, columns)`, if given, does what `done` does, from the registers, for the columns of a
+    """The use of a row tile's sums: `done(first row, rows, sums)` takes them, and `soon(first row, rows)` is
+    called before they are computed, to prefetch what `done` will read and write. `ending(first row, rows,
+    first column, columns)`, if given, does the same as `done`, from the registers, for the columns of a
     micro-kernel (None: all) that has whole sums."""
 
     done: Callable[[Int, Int, Value], None]
@@ -59,8 +58,8 @@ def copy_to(f: Function, to: Value, place: Value, count: Int) -> None:
 class RowTiles:
     """The row tiles of blocks of at most `block` of `m` rows, `k` steps, against tiles of `width` columns.
 
-    `arithmetic`: of a weight in panels. If that is widened, panels are read by lone row tiles only. `pieces`:
-    how the steps come, see there. `columns`: of a tile, those that are known to count.
+    `arithmetic`: of a weight in panels. If that is widened, panels are read only by single row tiles.
+    `pieces`: the layout of the steps, see there. `columns`: of a tile, those known to be real.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class RowTiles:
 
     @property
     def most(self) -> int:
-        """The rows that a row tile has at most."""
+        """The most rows of a row tile."""
         return self.tile.rows
 
     @property
@@ -89,7 +88,7 @@ class RowTiles:
 
     @property
     def is_tall(self) -> bool:
-        """Whether sums fill the registers: one more address, and it is spilled."""
+        """Whether sums fill the registers, so that one more address is spilled."""
         return self.most == SCHEDULES["14x32"].rows
 
     def sums_bytes(self, in_panels: bool) -> int:
@@ -97,20 +96,20 @@ class RowTiles:
         return self._sums_bytes(in_panels) * (2 if self.steps.may_have_groups else 1)
 
     def _sums_bytes(self, in_panels: bool) -> int:
-        """Return the bytes of sums without those of groups before."""
+        """Return the bytes of sums without those of previous groups."""
         is_kept = in_panels and self.steps.is_chunked
         tall = self._tall_counts() if in_panels else []
         last = LAST_ROWS.values() if self._may_be_last() else []
         return 4 * self.width * max([self.most, *tall, *last, self.block if is_kept else 0])
 
     def _may_be_last(self) -> bool:
-        """Whether a tile may have fewer columns than its register tile, and is taller then: not in code of
-        any number of rows, which would have a third more to compile."""
+        """Whether a tile may have fewer columns than its register tile, and is then taller: not in code for
+        any number of rows, which would take a third longer to compile."""
         is_wide = LANES * self.vectors > PANEL and not self.arithmetic.is_widened
         return is_wide and isinstance(self.m, int)
 
     def for_columns(self, columns: Int | None) -> Self:
-        """Return the row tiles of a tile of which `columns` count, None: all."""
+        """Return the row tiles of a tile with `columns` real columns, None: all."""
         made = copy(self)
         made.columns = columns if isinstance(columns, int) else self.width
         return made
@@ -130,8 +129,8 @@ class RowTiles:
         return not self.steps.is_chunked or ((is_only or self.tile.keeps_totals) and self._are_streamed())
 
     def _are_streamed(self) -> bool:
-        """Whether A's rows are read from front to back where there are no other columns: by chunks each would
-        be read in as many pieces, which no core foresees."""
+        """Whether A's rows are read from front to back if there are no other columns: by chunks each would be
+        read in as many pieces, which no prefetcher predicts."""
         is_plain = not self.steps.pieces.piece and not self.arithmetic.is_widened
         return is_plain and not self.steps.may_have_groups
 
@@ -145,9 +144,9 @@ class RowTiles:
     ) -> None:  # fmt: skip
         """Compute `rows` rows of `columns` (None: all) of a weight in panels; `finish` gets each row tile.
 
-        `is_new`: whether A's rows lie one behind the other and come from memory. `is_only`: whether there are
-        no other columns. `copy(b, steps)`: returns where the steps of the panels at `b` lie as rows of f32;
-        given only where sums are chunked.
+        `is_new`: whether A's rows are consecutive and come from memory. `is_only`: whether there are
+        no other columns. `copy(b, steps)`: returns the address of the steps of the panels at `b` as rows of
+        f32; given only if sums are chunked.
         """
         tiles = self._for_last(columns)
         tiles._from_panels(strides, a, b, rows, columns, sums, finish, is_new, is_only, copy)
@@ -194,7 +193,7 @@ class RowTiles:
         finish: Finish, copy: Copy | None,
     ) -> None:  # fmt: skip
         """Add chunk `number` of a weight in panels to the sums of all row tiles; the last one finishes them.
-        `after`: what comes behind the panels."""
+        `after`: the data after the panels."""
         f = self.f
         is_last = f.less(self.steps.n_chunks - 2, number)
         begin, left_rows, strides = self.steps.of_chunk(kernels.strides, a, number)
@@ -222,7 +221,8 @@ class RowTiles:
         self._each(adding, left_rows, here, rows, sums, ahead, Finish(done, soon))
 
     def _behind_copy(self, first: Value) -> Ahead:
-        """Return what comes next where a chunk's copy in f32 is read: narrow elements, counted as f32."""
+        """Return the data to prefetch while a chunk's copy in f32 is read: narrow elements, counted as
+        f32."""
         f, item = self.f, self.arithmetic.bytes
         apart = f.udiv(f.mul(self.k, PANEL * item), F32.bytes) if self.width > PANEL else 0
         return Ahead(first, self.steps.chunk * PANEL * item // F32.bytes, apart, is_copied=True)
@@ -265,7 +265,7 @@ class RowTiles:
         each_tile(self.f, rows, self.most, row_tile)
 
     def used_vectors(self, columns: Int | None) -> int:
-        """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be there."""
+        """Return the vectors of a micro-kernel for `columns`: at least one, else those known to be real."""
         return min(self.vectors, max(1, -(-columns // LANES))) if isinstance(columns, int) else self.vectors
 
     def _each(
@@ -278,7 +278,7 @@ class RowTiles:
         ahead: Ahead | None,
         finish: Finish,
     ) -> None:
-        """Compute every row tile; sums of chunks (kernels that add) keep their places."""
+        """Compute every row tile; sums of chunks (kernels that add) keep their addresses."""
         f = self.f
         is_added = kernels.into is Into.ADDED
         is_one_call = LANES * self.vectors == self.width or kernels.vectors < self.vectors
@@ -319,10 +319,10 @@ class RowTiles:
         return self.f.op("i1", f"icmp ult i64 {behind.name}, {len(counts)}")
 
     def _tall_counts(self) -> list[int]:
-        """Return the numbers of rows that one tall row tile for each panel takes, where they may turn up.
+        """Return the possible numbers of rows that one tall row tile for each panel takes.
 
         Three row tiles of so few rows would wait for B from the second-level cache (13 x 384 x 1536: 1.2
-        times as long). A kernel of known rows has tall tiles alone then.
+        times as long). A kernel of known rows then has only tall tiles.
         """
         if isinstance(self.m, int) or self.arithmetic.is_widened or self.width == PANEL:
             return []
@@ -346,7 +346,7 @@ class RowTiles:
 
     @property
     def _spread(self) -> Spread:
-        """How row tiles share out the cache lines that come next."""
+        """The division of the next cache lines among row tiles."""
         is_tall = LANES * self.vectors == PANEL or self.tile.keeps_totals
         return Spread(self.m, self.block, self.most, self.width // self.arithmetic.line, is_tall)
 
@@ -356,7 +356,7 @@ class RowTiles:
     ) -> None:  # fmt: skip
         """Compute row tile `number`, of `count` rows, of a block of `rows`.
 
-        A lone row tile is fed straight from memory: it reads ahead in its own panels.
+        A single row tile is fed straight from memory: it prefetches in its own panels.
         """
         f = self.f
         by_chunks = self.steps.is_chunked and kernels.into is not Into.TOTALS
@@ -367,7 +367,7 @@ class RowTiles:
 
         def spread(lines: int, counts: Sequence[int]) -> None:
             assert ahead is not None
-            if ahead.is_new is not False:  # as many as a trip reads of A
+            if ahead.is_new is not False:  # as many as an iteration reads of A
                 lines = max(lines, -(-self.most * UNROLL // LANES))
 
             def place(r: int) -> Value:
@@ -411,8 +411,8 @@ class RowTiles:
         near: bool = False,
         counts: Sequence[int] = (),
     ) -> None:
-        """Call the micro-kernel for `count` rows, one of `counts` (none: any); `ahead(rows)` is where it
-        prefetches."""
+        """Call the micro-kernel for `count` rows, one of `counts` (none: any); `ahead(rows)`: the address
+        that it prefetches."""
         f = self.f
         step = LANES * kernels.vectors
 
@@ -429,7 +429,7 @@ class RowTiles:
     def _multiply_rows(
         self, kernels: MicroKernels, count: Int, a: Value, b: Value, sums: Value, near: bool
     ) -> None:
-        """Compute a row tile against rows of B, from however many parts its sums have."""
+        """Compute a row tile against rows of B, with any number of parts of its sums."""
         f = self.f
         in_pieces = self.steps.in_pieces
 

@@ -1,4 +1,4 @@
-"""The register tiles of micro-kernels by name, with how a weight's lines are asked for and rows are held."""
+"""The register tiles of micro-kernels by name, with options for prefetching a weight and for holding rows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ...llvm.function import Function
 from ...loops.bodies import LANES
 from .tile_choice import ALWAYS_IN_PLACE, IN_PLACE, UNASKED
 
-PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two side by side
+PANEL = 32  # columns of a packed panel of B; a micro-kernel reads one or two adjacent ones
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A register tile: at most `rows` rows of `vectors` vectors. `asks`: whether few rows ask for lines of
-    a weight before they read them (`gemv`). `tiles_in_place`: the row tiles up to which each widens a
-    narrow weight as it reads it; more of them read a copy in f32. `keeps_totals`: whether a row tile reads
-    its rows of A from front to back, with the totals of blocks in registers beside the sums of one, instead
-    of leaving them in scratch from chunk to chunk."""
+    """A register tile: at most `rows` rows of `vectors` vectors. `asks`: whether gemv prefetches the weight.
+    `tiles_in_place`: the number of row tiles up to which each widens a narrow weight as it reads it; more of
+    them read a copy in f32. `keeps_totals`: whether a row tile reads its rows of A from front to back, with
+    the totals of blocks in registers beside the sums of one, instead of leaving them in scratch from chunk to
+    chunk."""
 
     rows: int
     vectors: int
@@ -42,10 +42,10 @@ SCHEDULES = {
     "6x16": Schedule(6, 1),
 }
 IN_PLACE_ENDING, ALWAYS_ENDING = f"-{IN_PLACE}", f"-{ALWAYS_IN_PLACE}"
-#: By the ending of a schedule's name: the copy, which costs the same for any number of rows, may pay from
-#: some number on. A tile of the kernel has fewer rows than the last one's.
+#: By the ending of a schedule's name: the copy costs the same for any number of rows, so it may pay from some
+#: number on. A tile of the kernel has fewer rows than the last one's.
 TILES_IN_PLACE = {IN_PLACE_ENDING: 6, ALWAYS_ENDING: 40}
-WITHOUT_ASKING = f"-{UNASKED}"  # ends the names of those that leave it to the processor to read ahead
+WITHOUT_ASKING = f"-{UNASKED}"  # the suffix of schedules that leave prefetching to the hardware
 
 
 def schedule_of(name: str) -> Schedule:
@@ -57,7 +57,7 @@ def schedule_of(name: str) -> Schedule:
 
 
 def tile_of(name: str) -> str:
-    """Return the name of the register tile of a schedule, "" of one that leaves it to the generator."""
+    """Return the name of the register tile of a schedule, "" if it leaves that to the generator."""
     return name.removesuffix(WITHOUT_ASKING).removesuffix(IN_PLACE_ENDING).removesuffix(ALWAYS_ENDING)
 
 

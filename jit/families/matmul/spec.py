@@ -1,4 +1,4 @@
-"""What a Matmul computes."""
+"""The spec of Matmul."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ class MatrixProduct(Part, Generic[Unknown]):
     Then `epilogue` (domain: batch.., m, n; `acc` is its input; stores the results).
     `a`, `b`: positions in `buffers`; `a_index`/`b_index` give one Index per axis of the buffer over the loops
     batch.. (0..len(batch)-1), m (len(batch)), n (len(batch)+1), k (len(batch)+2).
-    `b_layout`: "rows": b is read in place, its n axis must be last (stride 1);
-    "panels": b is a constant packed by `jit.families.matmul.matmul.pack_panels` as [ceil(N/PANEL), K,
-    PANEL] zero-padded in the last panel; then `b_index` is () and there is no batch over b.
-    "quads": a constant in i8 packed by `pack_quads`, and a in u8: the sums are exact in i32.
-    "pairs": a constant in bf16 packed by `pack_pairs`, and a in bf16, or a prologue whose values are rounded
-    to bf16: the sums are f32, in the order of the target's instructions for bf16.
-    "grouped": a constant of small integers with scales of groups of steps, packed by `grouped.pack_grouped`;
-    "grouped_quads": the same, packed for a in u8; "grouped_digits": packed for a in f32, which is multiplied
-    in digits of a byte (`digits`). `acc` is f32.
+    `b_layout`: the name of a row of `layouts.LAYOUTS`. In "rows" b is read in place, its n axis must be last
+    (stride 1); in others b is a constant, `b_index` is () and there is no batch over b.
     A's k axis must be last (stride 1).
     `prologue`: if not empty, A[.., i, k] is its last instruction's value (f32). Its loops are those above;
     nothing in it may depend on n; no stores, `acc` or reductions. It is computed on the way in, a block of
     rows at a time. Then `a` is -1 and `a_index` ().
-    a is f32; b is f32 or, in panels, bf16, f16 or i8 that is widened when read; accumulation in f32.
+    The layout's row has the dtypes of a, b and the sums.
     `chain`: the steps of a block of short sums, see `sums`; 0: those are one chain.
     """
 
@@ -56,18 +49,21 @@ def _numbered(name: str, sizes: tuple[Size[Unknown], ...]) -> tuple[Size[Unknown
 
 @dataclass(frozen=True)
 class ProductSpec(KernelSpec[Unknown]):
-    """A spec that has a product of matrices: what the families that compute one have in common."""
+    """A spec with a matrix product: the common part of the families that compute one. `bf16x6`: if the target
+    has AMX, many rows of f32 by a constant are multiplied on its tiles, as sums of six products of bf16,
+    which have different bits (`amx`)."""
 
     product: MatrixProduct[Unknown]
+    bf16x6: bool = field(default=False, kw_only=True)
 
     @property
     def repeats_lhs(self) -> bool:
-        """Whether several of A's rows have the same element of memory, as where windows overlap."""
+        """Whether several of A's rows share elements of memory, as with overlapping windows."""
         return False
 
     def numbered(self) -> Self:
-        """See `KernelSpec`: the sizes of the product and of what is walked by strides, which is not a weight
-        in panels."""
+        """See `KernelSpec`: the sizes of the product and of operands that are traversed by strides, unlike
+        weights in panels."""
         given = self.product
         in_panels = given.b if given.b_layout != "rows" else None
         buffers = tuple(
@@ -85,8 +81,8 @@ class ProductSpec(KernelSpec[Unknown]):
 
 @dataclass(frozen=True)
 class Matmul(ProductSpec[Unknown]):
-    """The product alone. `skips_zeros`: A's rows may be all zeros, as a state is at first, and B, in panels,
-    has finite elements only: few such rows do not read it."""
+    """The product alone. `skips_zeros`: A's rows may be all zeros, like an initial state, and B, in panels,
+    has only finite elements: few such rows do not read it."""
 
     family: ClassVar[str] = "matmul"
     skips_zeros: bool = field(default=False, kw_only=True)

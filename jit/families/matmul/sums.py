@@ -1,16 +1,16 @@
 """The order of the sums of matrix products and convolutions, for every tier, tile, target and thread.
 
 The products of a sum are added by fused multiply-adds, k rising, in chains from 0. A sum of LONG steps or
-more is cut into blocks of BLOCK steps. The totals of GROUP successive blocks are added up in f32, and so are
-those of the groups: an error grows neither with the length of a chain nor with the number of totals. Shorter
-sums are cut into blocks of as many steps as their spec says (`chain`; 0: they are one chain), of at most 16
-where there are up to 32 steps.
+more is cut into blocks of BLOCK steps. The totals of GROUP successive blocks are summed in f32, and so are
+those of the groups, so errors grow neither with the length of a chain nor with the number of totals. Shorter
+sums are cut into blocks of the steps in their spec (`chain`; 0: they are one chain), at most 16 if there are
+up to 32 steps.
 
-Where the steps come in pieces of a known length (a convolution's channels under each tap), a block is as many
-pieces as fit in, or an even part of one, so that a piece lies in whole blocks. Of weights packed for
-Winograd's (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have blocks of their own (`amx`).
-Where groups of steps have scales (`grouped`), a block is such a group, and its sum times the scale is added
-by one more fused multiply-add. Where A is in digits (`digits`), those of each digit are such sums, exact in a
+If the steps are in pieces of a known length (a convolution's channels under each tap), a block is as many
+pieces as fit, or an even part of one, so that a piece consists of whole blocks. For weights packed for
+Winograd's algorithm (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have different blocks
+(`amx`). If groups of steps have scales (`grouped`), a block is such a group, and its sum times the scale is
+added by one more fused multiply-add. If A is in limbs (`digits`), each limb has such sums, exact within a
 group.
 """
 
@@ -20,18 +20,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-BLOCK = 128  # steps; of two panels of B 32 KB, which the first-level cache holds for all row tiles
-LONG = 384  # steps of a sum that is cut into such blocks; at 256 that takes 1.04 to 1.15 times as long
+BLOCK = 128  # steps; for two panels of B 32 KB, which stay in the first-level cache for all row tiles
+LONG = 384  # steps from which a sum is cut into such blocks; at 256 that is 1.04 to 1.15 times as slow
 GROUP = 64  # blocks
 MULTIPLE = 16  # of the steps of a part of a piece
 CHAIN, ACCURATE_CHAIN = 32, 16  # steps of a block of a shorter sum
 SHORTEST_CHAIN = 16
-LEAST_FIELD = 23  # of the exponent of a row's greatest number, so that powers of two are normal numbers
-SPREAD = 10  # binary orders that a row in digits may reach above its mean, of which at least 13 bits are left
+LEAST_FIELD = 23  # least exponent field of a row's greatest number, so that powers of two are normal numbers
+SPREAD = 10  # binary orders that a row in limbs may reach above its mean, which leaves at least 13 bits
 
 
 def block_of_pieces(piece: int) -> int:
-    """Return the steps of a block where steps come in pieces: some pieces, or an even part of one."""
+    """Return the steps of a block if steps are in pieces: some pieces, or an even part of one."""
     if piece <= BLOCK:
         return BLOCK // piece * piece
     share = -(-piece // -(-piece // BLOCK))
@@ -45,13 +45,13 @@ def block_of_short(k: int, chain: int) -> int:
 
 
 def blocks(k: int, piece: int = 0, chain: int = 0) -> Iterator[range]:
-    """Yield the steps of each block of a sum of `k` steps, `piece` of them to a piece (0: there are none)."""
+    """Yield the steps of each block of a sum of `k` steps, in pieces of `piece` (0: no pieces)."""
     if k < LONG:
         size = block_of_short(k, chain) or max(k, 1)
         yield from (range(begin, min(begin + size, k)) for begin in range(0, max(k, 1), size))
         return
     size = block_of_pieces(piece) if piece else BLOCK
-    stretch = piece if piece > size else k  # what is cut into blocks by itself
+    stretch = piece if piece > size else k  # the unit that is cut into blocks
     for first in range(0, k, stretch):
         behind = first + stretch
         yield from (range(begin, min(begin + size, behind)) for begin in range(first, behind, size))
@@ -93,7 +93,7 @@ def _scaled(sums: Iterable[np.ndarray], scales: np.ndarray) -> np.ndarray:
 
 
 def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return what `grouped_products` does by the digits of a (see `digits`), in the order of the kernels."""
+    """Like `grouped_products`, by the limbs of a (see `digits`), in the order of the kernels."""
     has_digits = np.isfinite(a).all(-1, keepdims=True) & _is_even(a) & _has_size(a)
     digits, factor = _digits(np.where(has_digits, a, np.float32(0)))
     sums = [_of_groups(x.astype(np.float64), integers, scales, np.matmul) for x in digits]  # exact
@@ -104,20 +104,20 @@ def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> n
 
 
 def _is_even(a: np.ndarray) -> np.ndarray:
-    """Return whether the greatest magnitude of each row leaves bits of its other numbers: see SPREAD."""
+    """Return whether the greatest magnitude of each row leaves its other numbers enough bits: see SPREAD."""
     fields = (a.view(np.int32) >> 23 & 255).astype(np.int64)
     counts = np.count_nonzero(fields, -1, keepdims=True)
     return (fields.max(-1, keepdims=True, initial=0) - SPREAD) * counts <= fields.sum(-1, keepdims=True)
 
 
 def _joined(low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return a group's sums from those of its digits."""
+    """Return a group's sums from those of its limbs."""
     lower = (middle * 256 + low).astype(np.float32)
     return (high * 65536 + lower).astype(np.float32)
 
 
 def _fields(a: np.ndarray) -> np.ndarray:
-    """Return the exponent field of the greatest magnitude of each row, a greater one's where it is close."""
+    """Return the exponent field of the greatest magnitude of each row, or the next one if it is close."""
     greatest = np.abs(a).max(-1, keepdims=True, initial=0).view(np.int32)
     fields: np.ndarray = (greatest + (1 << 17)) >> 23
     return fields
@@ -129,7 +129,7 @@ def _has_size(a: np.ndarray) -> np.ndarray:
 
 
 def _digits(a: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the digits of rows of finite numbers, the lowest first, and the power of two by which their
+    """Return the limbs of rows of finite numbers, the lowest first, and the power of two by which their
     products are multiplied."""
     exponents = 149 - np.maximum(_fields(a), LEAST_FIELD)
     numbers, found = np.rint(a * np.ldexp(np.float32(1), exponents)).astype(np.int32), []
@@ -141,7 +141,7 @@ def _digits(a: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 
 def _chain(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the sums by fused multiply-adds from 0. A product of two f32 is exact in f64; the sum is rounded
-    to f64 and to f32, which gives another result than one rounding in rare ties only."""
+    to f64 and to f32, which differs from a single rounding only in rare ties."""
     total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32)
     for k in range(a.shape[-1]):
         product = a[..., :, k, None].astype(np.float64) * b[..., k, None, :]

@@ -1,4 +1,4 @@
-"""Products whose parts most models need: compiled before it is known what a model needs."""
+"""Usual products, for speculative compilation: most models need their parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .schedules import PANEL
 from .spec import Matmul, MatrixProduct
 from .sums import CHAIN
 
-DEPTHS = (1024, 64)  # sums in several chains, which transformers have mostly, and in one
+DEPTHS = (1024, 64)  # sums in several chains, as mostly in transformers, and in one
 COLUMNS = 256
 _ROWS, _COLUMNS, _STEPS = (Index(loop=i) for i in range(3))
 
@@ -20,7 +20,7 @@ def usual_products() -> list[Matmul[Dim]]:
 
 
 def usual_product(depth: int, columns: int, ending: Sequence[str] = (), dtype: str = "f32") -> Matmul[Dim]:
-    """Return the product of any number of rows with a constant weight held in `dtype`, as it is lowered.
+    """Return the product of any number of rows with a constant weight held in `dtype`, in the lowered form.
     `ending`: see `with_ending`."""
     rows = Dim(0)
     operands = Buffer("f32", (rows, depth)), Buffer(dtype, (-(-columns // PANEL), depth, PANEL))
@@ -32,7 +32,7 @@ def usual_product(depth: int, columns: int, ending: Sequence[str] = (), dtype: s
 def with_ending(
     operands: Sequence[Buffer[Dim]], rows: Dim, columns: int, ending: Sequence[str]
 ) -> tuple[tuple[Buffer[Dim], ...], Body[Dim]]:
-    """Return the buffers of a product and its epilogue. `ending`: what it does with the sums, of "bias",
+    """Return the buffers of a product and its epilogue. `ending`: the operations on the sums, from "bias",
     "residual", "shortcut" (a residual, the sums of another product, comes without its bias, which is the last
     buffer but one), "gelu" and "relu"."""
     buffers = list(operands)

@@ -1,7 +1,7 @@
-"""The ways to compute a product, and which a kernel takes.
+"""The ways to compute a product, and their selection.
 
-Those of the table `RUNS` compute a run of tiles of the kernel, where there is enough or little enough to do;
-those of `TILES` a tile by fused multiply-adds.
+Those of the table `RUNS` compute a run of tiles of the kernel, if the product is large or small enough; those
+of `TILES` a tile by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from .digits import InDigits
 from .epilogue import RowTile
 from .gemv import gemv_of
 from .grouped import GroupedTile, GroupSums, sums_bytes
+from .layouts import layout_of
 from .lhs import Computed, InPlace
 from .lines import lines_of_rows
-from .problem import Problem, enough_for_tiles
+from .problem import Problem
 from .product import Emission, KernelTile, Product
 from .register_resident import RegisterResident
 from .rhs import InRows, Panels
@@ -33,7 +34,7 @@ from .row_shares import row_counts
 from .schedules import PANEL
 from .spec import Matmul
 
-PART_SIZE = 8192  # rows times steps of a tile that is a part: its loop over row tiles divides at run time
+PART_SIZE = 8192  # rows times steps from which a tile is a part: its loop over row tiles divides at run time
 
 
 TileCode = Callable[[Product, RowTile, Value, Value], None]
@@ -47,7 +48,7 @@ class TileVariant(Variant[Problem, TileCode]):
 
     `fits(problem)`: whether kernels of a problem may have such tiles. `emit(product, tile, a, b)`: the code,
     for A's rows at `a` and B's columns at `b`. `takes(problem, tile, is_few)`: whether it computes `tile`;
-    `is_few`: whether that has no more rows than are multiplied with B in place.
+    `is_few`: whether it has so few rows that B is read in place.
     """
 
     takes: Callable[[Problem, RowTile, Value | bool], Value | bool] = lambda problem, tile, is_few: True
@@ -65,7 +66,7 @@ def emit(product: Product, schedule: str) -> Generated:
 
 
 def _generated(product: Product, schedule: str) -> Generated:
-    """Return what the generator tells of the kernel."""
+    """Return the generator's description of the kernel."""
     problem = product.emission.problem
     spec, block, width = problem.spec, problem.block, problem.width
     outer = [problem.groups, *spec.product.batch] if problem.groups else spec.product.batch
@@ -85,16 +86,16 @@ def _generated(product: Product, schedule: str) -> Generated:
 
 
 def _of_zeros(product: Product, begin: Value, rest: Rest) -> None:
-    """All of them, where the rows of A are few and all zeros."""
+    """All of them, if the rows of A are few and all zeros."""
     product.emission.f.takes("zero-rows")
     zeros = zero_rows.are_zeros(product)
     product.emission.f.either(zeros, lambda: zero_rows.multiply(product, begin), lambda: rest(begin))
 
 
 def _on_amx(product: Product, begin: Value, rest: Rest) -> None:
-    """All of them on AMX tiles, where there is enough to do for these."""
+    """All of them on AMX tiles, if the product is large enough."""
     f, problem = product.emission.f, product.emission.problem
-    is_much = enough_for_tiles(problem.spec).is_much(f, problem.m, problem.k)
+    is_much = layout_of(problem.spec).enough.is_much(f, problem.m, problem.k)
     f.either(is_much, lambda: _emit_on_tiles(product, begin), lambda: rest(begin))
 
 
@@ -128,8 +129,8 @@ def _emit_on_tiles(product: Product, begin: Value) -> None:
 
 
 def _in_slabs(product: Product, on_tiles: OnTiles, begin: Value) -> Value:
-    """Emit the tiles of whole blocks with which a run begins, where they are several, slab by slab; return
-    where the rest begins."""
+    """Emit the leading tiles of whole blocks of a run, if there are several, slab by slab; return the start
+    of the rest."""
     emission = product.emission
     f, problem, slabs = emission.f, emission.problem, emission.problem.slabs
     assert slabs is not None
@@ -154,7 +155,7 @@ def _in_slabs(product: Product, on_tiles: OnTiles, begin: Value) -> Value:
 
 
 def _by_gemv(product: Product, begin: Value, rest: Rest) -> None:
-    """Where there are few rows, several panels at a time; panels that are fewer are left."""
+    """For few rows, several panels at a time; a remainder of fewer panels is left."""
     emission, lhs = product.emission, product.lhs
     f, problem, sums_at, rhs = emission.f, emission.problem, emission.scratch.sums, emission.rhs
     assert isinstance(rhs, Panels)
@@ -235,8 +236,8 @@ def _from_registers(product: Product, tile: RowTile, a: Value, b: Value) -> None
 def _from_panels(product: Product, tile: RowTile, a: Value, b: Value) -> None:
     """From a weight's panels; by a part, if tiles are.
 
-    The part knows of the number of rows only how large a row tile may be, so kernels for other numbers of
-    rows mostly have the same one.
+    The part depends on the number of rows only by the size of row tiles, so kernels for other numbers of rows
+    mostly share it.
     """
     f, problem = product.emission.f, product.emission.problem
     if not _has_part(product):
@@ -262,7 +263,7 @@ def _from_panels_here(product: Product, tile: RowTile, a: Value, b: Value) -> No
 
 
 def _has_part(product: Product) -> bool:
-    """Whether tiles are a part: in an exact kernel of several row tiles, where they are large enough."""
+    """Whether tiles are a part: in an exact kernel of several row tiles, if they are large enough."""
     problem = product.emission.problem
     m, k = problem.m, problem.k
     if problem.groups or not (problem.is_exact and isinstance(m, int) and isinstance(k, int)):
@@ -271,8 +272,8 @@ def _has_part(product: Product) -> bool:
 
 
 def _is_only(problem: Problem) -> bool:
-    """Whether there is one tile of columns, whose micro-kernels read each row once. Not in code of any number
-    of rows: for 16 it would be slower."""
+    """Whether there is one tile of columns, whose micro-kernels read each row once. Not in code for any
+    number of rows: for 16 it would be slower."""
     m, n, width = problem.m, problem.n, problem.width
     is_whole = LANES * problem.schedule.vectors == width
     return is_whole and isinstance(m, int) and isinstance(n, int) and n <= width
@@ -300,7 +301,7 @@ def _from_copy(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 
 def _widened(product: Product, tile: RowTile, a: Value, b: Value) -> None:
-    """From a copy of narrow panels in f32, a chunk of the steps at a time where sums have chunks."""
+    """From a copy of narrow panels in f32, a chunk of the steps at a time if sums have chunks."""
     emission, rhs = product.emission, product.emission.rhs
     packed, columns = emission.scratch.packed, tile.columns
     if not is_chunked(emission.problem.k):
@@ -316,7 +317,7 @@ def _widened(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 
 def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
-    """From rows of a buffer where they are."""
+    """From rows of a buffer in place."""
     emission, rhs = product.emission, product.emission.rhs
     assert isinstance(rhs, InRows)
     strides, finish = product.rows_strides(rhs.step), product.finish(tile)
@@ -324,7 +325,7 @@ def _in_place(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 
 def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
-    """From a weight whose groups of steps have scales of their own."""
+    """From a weight whose groups of steps have separate scales."""
     emission, problem = product.emission, product.emission.problem
     f, groups, sums, width = emission.f, problem.grouped, emission.scratch.sums, problem.width
     assert groups is not None
@@ -352,7 +353,7 @@ def _in_groups(product: Product, tile: RowTile, a: Value, b: Value) -> None:
 
 
 #: The first one that takes a tile computes it. B's rows are copied to scratch, unless a single row tile would
-#: read them; so are narrow panels, whose elements are widened on the way (`Schedule.tiles_in_place`).
+#: read them; so are narrow panels, whose elements are thereby widened (`Schedule.tiles_in_place`).
 TILES = (
     TileVariant("grouped", lambda problem: problem.grouped is not None, _in_groups),
     TileVariant("register-resident", register_resident.fits, _from_registers),
@@ -374,7 +375,7 @@ TILES = (
 
 
 def product_of(f: Function, problem: Problem) -> Product:
-    """Return the product of a Matmul, whose rows of A lie in a buffer or are computed; call in the entry
+    """Return the product of a Matmul, whose rows of A are in a buffer or computed; call in the entry
     block."""
     emission = Emission.open(f, problem)
     lhs: InPlace | Computed | InDigits

@@ -1,5 +1,5 @@
-"""Few rows that are all zeros against a weight of finite numbers, where a spec says that there may be such
-rows: every sum is +0, as by fused multiply-adds from 0, and the weight is not read.
+"""Few rows that are all zeros against a weight of finite numbers, if a spec allows such rows: every sum is
++0, as by fused multiply-adds from 0, and the weight is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .problem import Problem
 from .product import Product
 from .spec import Matmul
 
-UNROLL = 4  # vectors of a row that are looked at together
+UNROLL = 4  # vectors of a row that are checked together
 BITS = f"<{LANES} x i32>"
 
 
@@ -28,7 +28,7 @@ def fits(problem: Problem) -> bool:
 
 
 def are_zeros(product: Product) -> Value:
-    """Return whether there are few rows, whose elements are all 0 (i1); else others are not looked at."""
+    """Return whether there are few rows whose elements are all 0 (i1); many rows are not checked."""
     f, problem, lhs = product.emission.f, product.emission.problem, product.lhs
     is_few = f.is_less(problem.m, gemv.max_rows(problem) + 1)
     rows = f.select(is_few, problem.m, 0) if isinstance(is_few, Value) else problem.m
@@ -54,7 +54,7 @@ def _bits(f: Function, address: Value, k: Int, state: State) -> Value:
 
 
 def multiply(product: Product, begin: Value) -> None:
-    """Emit the tiles of the kernel from `begin` on, of sums that are all 0."""
+    """Emit the tiles of the kernel from `begin` on, with all sums 0."""
     f, problem, sums = product.emission.f, product.emission.problem, product.emission.scratch.sums
     fill(f, sums, f.mul(problem.m, problem.width), 0.0)
     epilogue = product.emission.epilogue

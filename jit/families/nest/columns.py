@@ -1,7 +1,8 @@
-"""Row reductions across memory: lanes are neighbours in another loop, the columns, and walk down the rows.
+"""Row reductions across memory: lanes are adjacent iterations of another loop, the columns, and move down the
+rows.
 
-Each lane reduces a column of its own, so how many vectors go side by side, or which columns share a vector,
-has no part in the result. The order within a column is that of `reduce`.
+Each lane reduces one column, so the result does not depend on how many vectors are processed together or
+which columns share a vector. The order within a column is that of `reduce`.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from .plan import Pass
 from .reduce import BLOCK, GROUP, REDUCTIONS, Accumulator, repaired
 from .rows import Passes, Values
 
-MIN_COLUMNS = 3  # fewer, and known so from the spec: not worth their lanes
-SIDE_BY_SIDE = 4  # vectors of columns that walk down together: 256 bytes of f32 from each row
+MIN_COLUMNS = 3  # fewer, if the spec fixes them, do not fill the lanes
+SIDE_BY_SIDE = 4  # vectors of columns that are reduced together: 256 bytes of f32 from each row
 
 
 def find_columns(spec: Nest) -> int | None:
-    """Return the loop whose neighbours lie side by side in the memory that rows run across, if that is so.
+    """Return the loop along which memory is contiguous, if rows run across it.
 
-    The loads that depend on the row and on most other loops decide, by their bytes: along the row, or along
-    the columns. Only the spec has a part in it, so all tiers agree.
+    The loads that depend on the row and on most other loops decide, weighted by bytes: along the row, or
+    along the columns. This depends only on the spec, so all tiers agree.
     """
     row = len(spec.domain) - 1
     if not any(instr.op in REDUCTIONS for instr in spec.body):
@@ -61,7 +62,7 @@ def _innermost(spec: Nest, index: Sequence[Index], buffer: int) -> Index:
 class Columns(Passes):
     """The passes over rows that run across memory; the loops end with the columns and the row."""
 
-    step = LANES * SIDE_BY_SIDE  # how many columns walk together
+    step = LANES * SIDE_BY_SIDE  # columns that are reduced together
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
@@ -108,7 +109,7 @@ class Columns(Passes):
         given: Sequence[Values],
         accumulators: Sequence[Accumulator],
     ) -> list[Value]:
-        """Emit a pass, again where totals are out of range; return them."""
+        """Emit a pass, repeated if totals are out of range; return them."""
         totals = self._sweep(p, places, given, None, accumulators)
         if not self.can_repeat(p):
             return totals
@@ -177,7 +178,7 @@ class Columns(Passes):
         row: Int,
         state: State | None,
     ) -> State:
-        """Emit one row of a pass at `places`; return the sums with it, which start with it for None."""
+        """Emit one row of a pass at `places`; return the new sums; None: they start with this row."""
         f, emit = self.f, self.bodies.emit
         here = [replace(at, loops=(*at.loops[:-1], row)) for at in places]
         elements = [f.add(f.mul(row, self.step), LANES * v) for v in range(len(here))]
@@ -195,5 +196,5 @@ class Columns(Passes):
         return after
 
     def _is_uniform(self, i: int) -> bool:
-        """Whether instruction i has the same value in all columns, so that one will do for all vectors."""
+        """Whether instruction i has the same value in all columns, so that one suffices for all vectors."""
         return self.body[i].op != "store" and self.columns not in self.bodies.depends[i]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from ....vm.program import KernelKey
 from ...dependence import Launch
 from ...evaluation import Evaluation
-from ...spec import Nest
+from ...spec import BufferAccess, Nest, body_accesses
 from ...spec_check import BodyCheck
-from ..family import BufferAccess, Example, Family, body_accesses
+from ..family import Example, Family
 from .asking import LAYOUTS, VECTORS, WITHOUT_ASKING, changes_layout
 from .nest import emit
 
@@ -69,13 +69,13 @@ EXAMPLES = (
   v2 = store f32 v1 b2[i0,i1]""",
         (4, 19, 7),
     ),
-    Example(  # rows of a table that lies in a product's panels (`compiler.lower.tying`)
+    Example(  # rows of a table in a product's panels (`compiler.lower.tying`)
         """nest n_dims=2 domain=[n0,n1]
   b0 i32[n0]
   b1 f32[2,n1,32]
   b2 f32[n0,n1] output
   v0 = load i32 b0[i0]
-  v1 = checked i64 v0 size=37
+  v1 = checked i64 v0 v0 size=37
   v2 = const i64 value=5
   v3 = const i64 value=31
   v4 = shr i64 v1 v2

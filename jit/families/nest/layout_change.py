@@ -1,8 +1,8 @@
-"""Copies of elements of 4 bytes whose last axis becomes another one, sizes known: image layouts.
+"""Copies of 4-byte elements with another last axis and known sizes: image layouts.
 
-Whole blocks of 16 x 16 are transposed in registers, as others are (`tiled_transpose`), what is left behind
-them by quarters. Where the rows written share few sets of the cache and those read do not, all is done by
-upright quarters: RUN elements of 4 rows are written before others.
+Whole blocks of 16 x 16 are transposed in registers, as in `tiled_transpose`, the remainder by quarters. If
+the rows written share few sets of the cache and those read do not, upright quarters do everything: RUN
+elements of 4 rows are written before others.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from .tiled_transpose import (
 )
 
 TILE = 128  # iterations of both loops in a tile
-RUN = 8 * LANES  # elements of a row that are written before others
+RUN = 8 * LANES  # elements of a row that are written before other rows
 SHORT_ROW = 1024  # bytes
 WAYS = 8  # lines that a set of the first-level cache holds
-LARGE = 2 * STREAM_BYTES  # results of so many bytes may go past the caches
+LARGE = 2 * STREAM_BYTES  # results of this many bytes may bypass the caches
 LOAD, STORE = 0, 1  # the body
 
 
 def changes_layout(loops: Loops, transposed: int | None, asks: bool) -> bool:
-    """Whether loops are such a copy. One that `asks` for lines is done in blocks, if it is large enough."""
+    """Whether loops are such a copy. One that `asks` (prefetches) is done in blocks, if it is large
+    enough."""
     if transposed is None or not is_copy(loops) or transposed_loads(loops, transposed) != [LOAD]:
         return False
     sizes = [loops.domain[loop] for loop in (transposed, len(loops.domain) - 1)]
@@ -50,7 +51,7 @@ def changes_layout(loops: Loops, transposed: int | None, asks: bool) -> bool:
 
 
 def _streams(loops: Loops) -> bool:
-    """Whether the result may be written past the caches, as blocks are."""
+    """Whether the result may bypass the caches, as blocks do."""
     total = N_BYTES
     *_, row = shape = loops.buffers[loops.body[STORE].buffer or 0].shape
     for size in shape:
@@ -80,8 +81,8 @@ class LayoutChange:
 
     @property
     def has_runs(self) -> bool:
-        """Whether rows are written in runs: where all that a block writes falls on one set of the first-level
-        cache, or on few and rows are short, and the lines that a run reads stay there."""
+        """Whether rows are written in runs: if all writes of a block map to one set of the first-level cache,
+        or to few and rows are short, and the lines that a run reads stay there."""
         read, written = _bytes(self.read), _bytes(self.written)
         are_short = read <= SHORT_ROW and written <= 4 * SHORT_ROW
         share_sets = written % SET_BYTES == 0 or (written % FEW_SETS == 0 and are_short)
@@ -93,13 +94,13 @@ def _bytes(stride: Int) -> int:
     return stride * N_BYTES
 
 
-Part = Callable[[Function, str, Rows, Rows, Int], None]  # calls a part of so many quarters or blocks
-Place = Callable[[Int], tuple[Rows, Rows]]  # where they are read and written
+Part = Callable[[Function, str, Rows, Rows, Int], None]  # calls a part for a number of quarters or blocks
+Place = Callable[[Int], tuple[Rows, Rows]]  # the rows read and written
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """One tile: `columns`, which are read side by side, of `rows`."""
+    """One tile: `columns`, which are adjacent when read, of `rows`."""
 
     of: LayoutChange
     outer: tuple[Int, ...]
@@ -122,14 +123,14 @@ class _Tile:
 
     @contextmanager
     def _steps(self, part: Range, step: int) -> Iterator[Int]:
-        """Emit a loop over `part`, whose last step ends where the part does and overlaps the one before."""
+        """Emit a loop over `part`, whose last step ends at its end and overlaps the previous one."""
         f, end = self.of.f, part.end(self.of.f)
         with f.loop(part.begin, end, step) as at:
             yield at.index if part.is_multiple(step) else f.minimum(at.index, f.sub(end, step))
 
     @contextmanager
     def _rest(self, part: Range, step: int) -> Iterator[Int]:
-        """Emit a loop over what is left of `part` behind whole blocks."""
+        """Emit a loop over the remainder of `part` after whole blocks."""
         f, end = self.of.f, part.end(self.of.f)
         with f.loop(self._after(part), end, step) as at:
             yield f.minimum(at.index, f.sub(end, step))
@@ -142,21 +143,22 @@ class _Tile:
         return Range(part.begin, rounded_down(self.of.f, part, LANES), LANES)
 
     def _rows(self, column: Int, row: Int, read: Int, written: Int) -> tuple[Rows, Rows]:
-        """Return where a quarter is read and written, and the steps to the next one."""
+        """Return the rows that a quarter reads and writes, and the steps to the next one."""
         of, at = self.of, self.of.places.at(self.outer, column, row)
         load, store = (of.places.address(i, at) for i in (LOAD, STORE))
         return Rows(load, of.read, read), Rows(store, of.written, written)
 
     def _below(self, column: Int) -> Place:
-        """Return what finds a row's quarter or block at `column`, those below being the next."""
+        """Return the locator of a row's quarter or block at `column`, with those below as the next ones."""
         return lambda row: self._rows(column, row, self.of.f.mul(self.of.read, LANES), LANES)
 
     def _beside(self, row: Int) -> Place:
-        """Return what finds a column's flat quarter or block at `row`, those beside being the next."""
+        """Return the locator of a column's flat quarter or block at `row`, with those beside as the next
+        ones."""
         return lambda column: self._rows(column, row, LANES, self.of.f.mul(self.of.written, LANES))
 
     def _line(self, emit: Part, part: Range, place: Place) -> None:
-        """Emit `part` by steps of 16, the last of which may overlap the one before."""
+        """Emit `part` by steps of 16, the last of which may overlap the previous one."""
         f = self.of.f
         emit(f, self._element, *place(part.begin), f.udiv(part.count, LANES))
         if not part.is_multiple(LANES):
@@ -186,7 +188,7 @@ class _Tile:
         self._last_rows()
 
     def _last_rows(self) -> None:
-        """Emit the rows behind whole blocks, if there are any."""
+        """Emit the rows after whole blocks, if there are any."""
         if self.rows.is_multiple(LANES):
             return
         if self._has_few(1):
@@ -197,7 +199,7 @@ class _Tile:
                 self._across(row)
 
     def _has_few(self, axis: int) -> bool:
-        """Whether so few columns (0) or rows (1) are behind whole blocks that quarters take less time."""
+        """Whether so few columns (0) or rows (1) remain after whole blocks that quarters are faster."""
         size = self.of.sizes[axis]
         return isinstance(size, int) and 0 < size % LANES <= 2 * SHORT
 

@@ -1,8 +1,8 @@
-"""Nests that cross a loop of few iterations, as images of 3 channels that change their layout.
+"""Nests with a strided loop of few iterations, such as layout changes of images of 3 channels.
 
-The channels of LANES pixels are as many vectors side by side in memory. Where they are read, or in a copy
-where they are written, these vectors are exchanged for one vector of each channel in registers. What is left
-behind whole vectors of pixels is done by the body, masked.
+The channels of LANES pixels are as many adjacent vectors in memory. When they are read, or in a copy when
+they are written, these vectors are converted to one vector of each channel in registers. The remainder after
+whole vectors of pixels is done by the body, masked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...loops.tiling import Range, transposed_loop
 from ...spec import Index, Instr, Terms
 from .tiled_transpose import transposed_loads
 
-MAX_NARROW = 8  # iterations: each takes one shuffle less than there are for a vector
+MAX_NARROW = 8  # iterations: each takes one shuffle less than there are
 
 
 def narrow_loop(loops: Loops) -> int | None:
@@ -47,7 +47,7 @@ def _is_narrow(loops: Loops, loop: int) -> bool:
 
 
 def _is_pixel(loops: Loops, instr: Instr, pixels: int, channels: int) -> bool:
-    """Whether a load or store takes its whole last axis along `channels`, at `pixels` side by side."""
+    """Whether a load or store takes its whole last axis along `channels`, at adjacent `pixels`."""
     assert instr.buffer is not None
     *outer, row, column = instr.index if len(instr.index) > 1 else (Index(), Index())
     is_whole = loops.buffers[instr.buffer].shape[-1] == loops.domain[channels]
@@ -93,7 +93,7 @@ class Narrow:
         return Position(tuple(values.get(i, value) for i, value in enumerate(outer)), mask)
 
     def _gathered(self, outer: tuple[Int, ...], pixel: Int) -> None:
-        """Emit the body for each channel of LANES pixels that are read side by side."""
+        """Emit the body for each channel of LANES adjacent pixels that are read."""
         bodies, given = self.bodies, dict[int, list[Value]]()
         for i in self.loads:
             places = self._side_by_side(i, self._at(outer, pixel, 0))
@@ -103,7 +103,7 @@ class Narrow:
             bodies.emit(bodies.ids, self._at(outer, pixel, channel), values)
 
     def _spread(self, outer: tuple[Int, ...], pixel: Int) -> None:
-        """Emit the copy of LANES pixels that are written side by side."""
+        """Emit the copy of LANES adjacent pixels that are written."""
         load, store = self.bodies.ids
         channels = [self._address(load, self._at(outer, pixel, channel)) for channel in range(self.count)]
         targets = self._side_by_side(store, self._at(outer, pixel, 0))
@@ -124,7 +124,7 @@ class Narrow:
             bodies.emit(bodies.ids, self._at(outer, pixel.index, 0, tail_mask(f, self.count)))
 
     def _side_by_side(self, i: int, at: Position) -> list[Value]:
-        """Return the addresses of the vectors that load or store i has from `at` on."""
+        """Return the addresses of the vectors of load or store i from `at` on."""
         first = self._address(i, at)
         return [self.f.at(first, self._element(i), LANES * number) for number in range(self.count)]
 

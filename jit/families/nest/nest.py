@@ -1,9 +1,9 @@
 """The Nest family: pointwise chains, gathers and row reductions.
 
-Tiles share out the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last
-loop in vectors of LANES (`strip`). A nest with reductions walks each row (`rows`), or, where memory lies
-across the rows, the rows of neighbouring columns together (`columns`). What lies across the last loop of
-other nests is transposed on the way in (`transposed`).
+Tiles divide the loops (`tiling`); inside a tile the outer loops run one iteration at a time and the last loop
+in vectors of LANES (`strip`). A nest with reductions processes each row (`rows`), or, if memory runs across
+the rows, the rows of adjacent columns together (`columns`). Operands that are strided along the last loop of
+other nests are transposed when loaded (`transposed`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def emit(f: Function, spec: Nest, sizes: Sequence[Int], schedule: str | None) ->
 
 
 class TileCode(Protocol):
-    """What emits the work of a tile."""
+    """An emitter of the work of a tile."""
 
     @property
     def scratch(self) -> Terms:
@@ -62,7 +62,7 @@ class Problem:
     """A nest as its variants see it: loops whose sizes are resolved.
 
     `has_rows`: it has reductions, along the last loop. `has_columns`: those run across memory; the loop
-    before the last one is that of neighbouring columns. `asks`: whether a layout change asks for lines.
+    before the last one is that of adjacent columns. `asks`: whether a layout change prefetches lines.
     """
 
     loops: Loops
@@ -77,24 +77,26 @@ class Problem:
 
     @property
     def vector_loop(self) -> int:
-        """The number of the loop that vectors lie along."""
+        """The number of the vectorised loop."""
         return self.last - self.has_columns
 
     @property
     def transposed(self) -> int | None:
-        """The loop that loads lie along which the last loop strides through, None where it is short."""
+        """The loop along which loads are contiguous that are strided by the last loop, None if it is
+        short."""
         found = transposed_loop(self.loops)
         size = None if found is None else self.loops.domain[found]
         return None if isinstance(size, int) and size < LANES else found
 
     @property
     def narrow(self) -> int | None:
-        """The loop of few iterations that a nest without reductions crosses, None elsewhere."""
+        """The strided loop of few iterations of a nest without reductions, None otherwise."""
         return narrow_loop(self.loops)
 
     @property
     def layout(self) -> int | None:
-        """The loop that a copy of known sizes lies along where the last one strides, None elsewhere."""
+        """The loop along which a copy of known sizes reads contiguously while the last one strides, None
+        otherwise."""
         found = transposed_loop(self.loops)
         return found if changes_layout(self.loops, found, self.asks) else None
 
@@ -123,11 +125,10 @@ def _traffic(problem: Problem) -> int:
 class Emitter:
     """One nest of a kernel; construct it in the entry block.
 
-    `tile_bytes`: the traffic of a tile. `addresses`: those of the buffers, where they are loaded already.
-    `has_part`: the kernel is this nest alone; if it is exact and one loop is shared out, what tiles do is a
-    part, which does not know that loop's size: kernels for other sizes have the same one.
-    `asks`: see `Problem`. `weight`: the cost of one iteration of the innermost loop; `plans`: how tiles share
-    out the loops.
+    `tile_bytes`: the traffic of a tile. `addresses`: those of the buffers, if already loaded. `has_part`: the
+    kernel is this nest alone; if it is exact and one loop is divided among tiles, their work is a part that
+    does not depend on that loop's size: kernels for other sizes share it. `asks`: see `Problem`. `weight`:
+    the cost of one iteration of the innermost loop; `plans`: how tiles divide the loops.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ def _layout(f: Function, problem: Problem, bodies: BodyEmitter) -> LayoutChange:
     return LayoutChange(f, problem.loops, bodies, problem.layout)
 
 
-#: The first one that fits is taken; `emit` returns what emits a tile.
+#: The first one that fits is taken; `emit` returns the emitter of a tile.
 VARIANTS: tuple[Variant[Problem, Callable[[Function, Problem, BodyEmitter], TileCode]], ...] = (
     Variant("columns", lambda p: p.has_columns, lambda f, p, bodies: Columns(f, p.loops, bodies)),
     Variant("rows", lambda p: p.has_rows, lambda f, p, bodies: Rows(f, p.loops, bodies)),

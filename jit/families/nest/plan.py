@@ -1,8 +1,8 @@
-"""Which passes over the rows a body with reductions needs, and what each of them computes.
+"""The passes over the rows of a body with reductions, and the computation of each.
 
-Pass p computes the reductions whose argument needs p reductions one after the other (softmax: max, then the
-sum of exp, then the quotient), the last pass stores. What is dear to compute and needed in a later pass is
-kept in scratch memory, the rest is computed again.
+Pass p computes the reductions whose argument depends on a chain of p reductions (softmax: max, then the sum
+of exp, then the quotient); the last pass stores. Values that are expensive and needed in a later pass are
+kept in scratch memory, the others are recomputed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...math.table import OPS
 from ...spec import Instr
 from .reduce import REDUCTIONS
 
-# A pass over a row with at most SHORT_PASS cheap instructions does several chunks per trip (10 % quicker in
-# cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
+# A pass over a row with at most SHORT_PASS cheap instructions does several chunks per iteration (10 % faster
+# in cache); other innermost loops gain nothing from it, and each copy of a body costs compile time.
 SHORT_PASS = 6
 
 
 def is_dear(instr: Instr) -> bool:
-    """Whether computing `instr` costs more than reading it back: the operations made of polynomials."""
+    """Whether computing `instr` costs more than reloading it: true for operations that use polynomials."""
     return instr.op in OPS and max(OPS[instr.op].ulp) > 0
 
 
@@ -35,8 +35,8 @@ def weight(instr: Instr) -> int:
 
 @dataclass(frozen=True)
 class Pass:
-    """One run over the row: its reductions and stores, what it computes (`ids`), what it writes to scratch
-    (`kept`) and reads from there (`reread`)."""
+    """One run over the row: its reductions and stores, the instructions that it computes (`ids`), writes to
+    scratch (`kept`) and reads from there (`reread`)."""
 
     reduces: Sequence[int]
     stores: Sequence[int]
@@ -50,7 +50,7 @@ class Pass:
 
 
 def _levels(bodies: BodyEmitter) -> list[int]:
-    """Return for each instruction how many reductions, one after the other, its value needs."""
+    """Return for each instruction the length of the chain of reductions that its value needs."""
     levels: list[int] = []
     for instr in bodies.body:
         level = max((levels[i] for i in bodies.sources(instr)), default=0)
@@ -60,8 +60,8 @@ def _levels(bodies: BodyEmitter) -> list[int]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of each instruction: how many reductions, one after the other, its value needs
-    (`levels`), and whether it varies along the row; and the passes."""
+    """Properties of each instruction: the length of the chain of reductions that its value needs (`levels`),
+    and whether it varies along the row; and the passes."""
 
     levels: Sequence[int]
     varying: Sequence[bool]
@@ -82,7 +82,7 @@ def plan_of(bodies: BodyEmitter, row: int) -> Plan:
     passes = []
     for number in range(n):
         of_pass = [i for i, level in reduces.items() if level == number]
-        # stores in the last pass: a row may be written over what it is computed from
+        # stores are in the last pass, because a row may overwrite its operands
         passes.append(_pass(bodies, of_pass, stores if number == n - 1 else [], fixed, dear))
         dear |= {i for i in passes[-1].ids if is_dear(body[i])}
     reread = {i for p in passes for i in p.reread}
@@ -94,7 +94,7 @@ def plan_of(bodies: BodyEmitter, row: int) -> Plan:
 def _pass(
     bodies: BodyEmitter, reduces: Sequence[int], stores: Sequence[int], fixed: set[int], dear: set[int]
 ) -> Pass:
-    """Return a pass after those that have computed `dear`; `fixed` is known before all."""
+    """Return a pass after those that have computed `dear`; `fixed` is known before all passes."""
     roots = [*(bodies.body[i].args[0] for i in reduces), *stores]
     ids = bodies.needed(roots, fixed | dear)
     read = {source for i in ids for source in bodies.sources(bodies.body[i])}

@@ -1,8 +1,8 @@
 """Blocks of 16 x 16 elements of 4 bytes, and quarters of them, transposed.
 
 An upright one is 4 columns of 16 rows, which become 4 rows, each a whole cache line; four elements of a row
-are a load of their own, which seldom lies in two lines wherever rows begin. A flat one is 4 rows, which
-become 16 rows of 4. Shuffles stay inside of 128 bits, where they are cheapest.
+are a separate load, which seldom spans two lines, wherever rows begin. A flat one is 4 rows, which become 16
+rows of 4. Shuffles stay within 128 bits, where they are cheapest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ N_BYTES = 4  # of an element
 
 
 class Rows(NamedTuple):
-    """Where rows are: the first one's address, by how many elements they lie apart, and by how many those of
-    the next quarter or block lie behind them."""
+    """The location of rows: the first one's address, their distance in elements, and the distance to those of
+    the next quarter or block."""
 
     first: Value
     apart: Int
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 def blocks(f: Function, element: str, source: Rows, target: Rows, count: Int) -> None:
-    """Call the part that transposes `count` blocks; by quarters where registers do not hold 16 vectors."""
+    """Call the part that transposes `count` blocks; by quarters if registers do not hold 16 vectors."""
     if f.register_bytes >= AVX512_BYTES:
         _call(f, f"blocks_{element}", _block, element, source, target, count)
         return

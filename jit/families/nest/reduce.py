@@ -1,20 +1,19 @@
 """Reductions over a row, in one order for every tier.
 
-Where lanes lie along the row (`rows`), a row is taken in blocks of CHAIN elements for each lane of each
+If lanes are along the row (`rows`), a row is divided into blocks of CHAIN elements for each lane of each
 accumulator. In a block, element j goes to lane j % 16 of accumulator (j // 16) % n, in ascending order from
 the neutral element; four accumulators combine as (a0 + a2) + (a1 + a3), two as a0 + a1. Sums and products of
-floats go on from block to block in f64, lane by lane; then the lanes combine by halves (l + (l + 8), + 4,
-+ 2, + 1). The result is rounded once, or not at all where the instruction's dtype is f64. f16 and bf16 are
-added in f32. A sum of `mul`s of f32 or f64 adds the products unrounded, by fused multiply-adds. The number
-of threads, of tiles or the unrolling has no part in it.
+floats continue from block to block in f64, lane by lane; then the lanes combine by halves (l + (l + 8), + 4,
++ 2, + 1). The result is rounded once, or not at all if the instruction's dtype is f64. f16 and bf16 are added
+in f32. A sum of `mul`s of f32 or f64 adds the products unrounded, by fused multiply-adds. The order depends
+neither on threads nor on tiles or unrolling.
 
-Where lanes are columns (`columns`), each column adds up groups of GROUP elements in ascending order, each
-from the neutral element, the groups of a block of BLOCK elements likewise, and then the blocks, in f64 where
-they are floats.
+If lanes are columns (`columns`), each column sums groups of GROUP elements in ascending order, each from the
+neutral element, the groups of a block of BLOCK elements likewise, and then the blocks, in f64 for floats.
 
-Sums of f32 that overflow on the way are computed again from elements times a power of two (`SCALES`), which
-changes nothing but the range; so are sums of products whose result is f64, and sums of squares also where
-they are so small that squares were below the range.
+Sums of f32 with an intermediate overflow are recomputed from elements times a power of two (`SCALES`), which
+changes only the range; so are sums of products whose result is f64, and sums of squares also if they are so
+small that squares were below the range.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from ...math.table import apply
 from ...spec import Body, Instr
 
 MAX_ACCUMULATORS = 4
-CHAIN = 16  # elements that one lane of an accumulator adds in f32; eager's sums have chains as long
+CHAIN = 16  # elements that one lane of an accumulator adds in f32; eager's sums have equally long chains
 GROUP, BLOCK = 4, 64  # elements of a column
-# Factors of the elements, by attempt: as they are; where a sum of f32 overflowed; where one of squares may
-# have lost squares below f32's range, which it did if it is less than TINY.
+# Factors of the elements, by attempt: unscaled; after overflow of a sum of f32; after possible underflow of
+# squares, which is assumed for sums below TINY.
 SCALES = (1.0, 2.0**-80, 2.0**100)
 TINY = 2.0**-80
 AT_MOST_ONE = ("exp_nonpositive", "sigmoid", "tanh", "erf")
@@ -43,7 +42,8 @@ AT_MOST_ONE = ("exp_nonpositive", "sigmoid", "tanh", "erf")
 
 @dataclass(frozen=True)
 class Reduction:
-    """How one `reduce.*` combines (an op of `math.OPS`), and from what: a number, "lowest" or "highest"."""
+    """How one `reduce.*` combines (an op of `math.OPS`), and its neutral element: a number, "lowest" or
+    "highest"."""
 
     op: str
     neutral: int | str
@@ -62,7 +62,7 @@ class Reduction:
         return 2**bits - 1 if highest else -(2**bits) * (row.kind == "int")
 
 
-# max and min give NaN where an element is NaN, as torch.amax and amin do.
+# max and min are NaN if an element is NaN, as in torch.amax and amin.
 REDUCTIONS: dict[str, Reduction] = {
     "reduce.sum": Reduction("add", 0),
     "reduce.prod": Reduction("mul", 1),
@@ -74,12 +74,12 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 class Accumulator:
-    """How one reduce instruction goes from elements to blocks, to totals and to its result.
+    """The steps of one reduce instruction from elements to blocks, to totals and to its result.
 
     `start`, `total`: the neutral elements of a block and of all blocks, in every lane. `rounds`: whether the
-    order has a part in the result. `factors`: of a sum of products, the ids of both factors. `is_scaled`:
-    whether it is computed again by other factors of SCALES where it leaves f32's range; `is_square`: also
-    where squares may have.
+    result depends on the order. `factors`: of a sum of products, the ids of both factors. `is_scaled`:
+    whether it is recomputed with other factors of SCALES if it leaves f32's range; `is_square`: also if
+    squares may have left it.
     """
 
     def __init__(self, f: Function, instr: Instr, body: Body, varies: bool) -> None:
@@ -101,11 +101,11 @@ class Accumulator:
         self.total = splat(f, self.total_dtype, self.reduction.start(self.total_dtype))
 
     def combine(self, a: Value, b: Value) -> Value:
-        """Combine what two accumulators of a block hold."""
+        """Combine two accumulators of a block."""
         return apply(self.f, self.reduction.op, self.dtype, a, b)
 
     def join(self, state: Sequence[Value]) -> Value:
-        """Return what the accumulators of a block hold together: the same whichever of them is the first."""
+        """Return the combination of the accumulators of a block, independent of which is the first."""
         half = len(state) // 2
         pairs = [self.combine(a, b) for a, b in zip(state[:half], state[half:], strict=True)]
         return pairs[0] if half == 1 else self.combine(*pairs)
@@ -113,8 +113,8 @@ class Accumulator:
     def add(
         self, state: Value, values: Mapping[int, Value], scale: Value | None, mask: Value | None = None
     ) -> Value:
-        """Return a block's state after one more element in each lane, times `scale` where it is given; lanes
-        outside `mask` stay. `values`: those of the body."""
+        """Return a block's state after one more element in each lane, times `scale` if given; lanes outside
+        `mask` are unchanged. `values`: those of the body."""
         new = self._added(state, values, scale)
         if mask is None:
             return new
@@ -122,7 +122,8 @@ class Accumulator:
         return self.f.op(new.type, text)
 
     def element(self, values: Mapping[int, Value]) -> Value:
-        """Return the state of elements alone: that of the neutral element and them, but for a zero's sign."""
+        """Return the state of elements alone: equal to adding them to the neutral element, except for a
+        zero's sign."""
         if self.factors is None:
             return values[self.argument]
         a, b = (Vec(self.f, values[i]) for i in self.factors)
@@ -140,7 +141,7 @@ class Accumulator:
         return fma(Vec(self.f, value), factor, Vec(self.f, state)).value
 
     def fold(self, total: Value, block: Value) -> Value:
-        """Return the state of all blocks after one more of them."""
+        """Return the state of all blocks after one more."""
         return apply(self.f, self.reduction.op, self.total_dtype, total, self.widened(block))
 
     def widened(self, block: Value) -> Value:
@@ -168,10 +169,10 @@ def repaired(
     mask: Value | None,
     again: Callable[[Value], Sequence[Value]],
 ) -> list[Value]:
-    """Return the totals of a pass, computed again where they left f32's range in a lane of `mask`.
+    """Return the totals of a pass, recomputed if they left f32's range in a lane of `mask`.
 
-    `again(scale)` emits the pass with its elements times `scale` and returns its totals. Each lane keeps what
-    it has where it wants nothing else, so no lane's result depends on another's.
+    `again(scale)` emits the pass with its elements times `scale` and returns its totals. Each lane keeps its
+    value unless it needs another attempt, so no lane's result depends on another's.
     """
     wants, attempt = _next(f, Value("i64", "0"), accumulators, totals, mask)
     wants = f.call("i1", "llvm.expect.i1", wants, Value("i1", "false"))
@@ -191,7 +192,7 @@ def repaired(
 
 @dataclass(frozen=True)
 class _Factors:
-    """The factor of an attempt after the first (`number`: an i64); there are two where there are squares."""
+    """The factor of an attempt after the first (`number`: an i64); with squares there are two."""
 
     f: Function
     number: Value
@@ -210,7 +211,7 @@ class _Factors:
 
 
 def _better(factors: _Factors, accumulator: Accumulator, old: Value, total: Value) -> Value:
-    """Return an attempt's total in the lanes that wanted it, the old one in others."""
+    """Return an attempt's total in the lanes that need it, the old one in others."""
     if not accumulator.is_scaled:
         return total
     f, before, new = factors.f, Vec(factors.f, old), Vec(factors.f, total)
@@ -252,7 +253,7 @@ def _any(flags: Sequence[Vec], mask: Value | None) -> Value:
 
 
 def _is_small(instr: Instr, body: Body) -> bool:
-    """Whether elements are known to be so small that no sum of a block overflows."""
+    """Whether elements are known to be so small that a block's sum cannot overflow."""
     source = body[instr.args[0]] if instr.op == "cast" else instr
     return source.op in AT_MOST_ONE or source.dtype not in ("f32", "f64", "bf16")
 

@@ -1,6 +1,6 @@
-"""Row reductions: the passes of a `plan` over the row loop, and rows whose lanes lie along it.
+"""Row reductions: the passes of a `plan` over the row loop, and rows whose lanes are along it.
 
-Rows that run across memory are walked by `columns`.
+Rows that run across memory are handled by `columns`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ...spec import Instr, Size, Terms
 from .plan import Pass, plan_of
 from .reduce import CHAIN, MAX_ACCUMULATORS, Accumulator, repaired
 
-SHORT_UNROLL = 4  # chunks of a trip of a short pass
+SHORT_UNROLL = 4  # chunks of an iteration of a short pass
 BLOCK = MAX_ACCUMULATORS * CHAIN * LANES
 LONG_ROW = 128 * 1024  # bytes; more than one such row would crowd the second-level cache
 SHORT_ROW = 8 * 1024
-HALF_PAGE = 2048  # bytes: what lies whole pages apart waits for each other
+HALF_PAGE = 2048  # bytes: accesses whole pages apart wait for each other
 FIRST_CACHE = 48 * 1024  # bytes of the first-level cache
 Values = dict[int, Value]  # instruction ids -> their values in one vector of lanes
 
 
 class Passes(ABC):
-    """The passes over rows, wherever their lanes lie; construct it in the entry block.
+    """The passes over rows, for any direction of lanes; construct it in the entry block.
 
     `scratch`: the code object's.
     """
@@ -40,15 +40,23 @@ class Passes(ABC):
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         self.f = f
         self.bodies = bodies
-        self.body = loops.body
         self.row = len(loops.domain) - 1
         self.length = loops.extent(self.row)
         self.hoisted = bodies.hoistable(self.row)
         self.plan = plan_of(bodies, self.row)
-        self.passes = self.plan.passes
         self.accumulators = {i: self._accumulator(self.body[i]) for i in self.plan.reductions}
         self.places: dict[int, Value] = {}
         self.scratch: Terms = ()
+
+    @property
+    def body(self) -> tuple[Instr, ...]:
+        """The instructions of the loops' body."""
+        return self.bodies.body
+
+    @property
+    def passes(self) -> Sequence[Pass]:
+        """The passes, in order."""
+        return self.plan.passes
 
     def _accumulator(self, instr: Instr) -> Accumulator:
         return Accumulator(self.f, instr, self.body, self.plan.varying[instr.args[0]])
@@ -75,7 +83,7 @@ class Passes(ABC):
         return DTYPES[self.body[i].dtype].register
 
     def emit_passes(self, places: Sequence[Position]) -> None:
-        """Emit all passes for the vectors of lanes at `places`, where the row loop is 0."""
+        """Emit all passes for the vectors of lanes at `places`, at which the row loop is 0."""
         given = self.start(places)
         for n, p in enumerate(self.passes):
             given = self.known_after(n, places, given, self.run(p, places, given))
@@ -84,19 +92,19 @@ class Passes(ABC):
             self.bodies.emit(stores, at, values)
 
     def start(self, places: Sequence[Position]) -> list[Values]:
-        """Return what is known before the first pass."""
+        """Return the values known before the first pass."""
         return [self.bodies.emit(self.hoisted, at) for at in places]
 
     def known_after(
         self, n: int, places: Sequence[Position], given: Sequence[Values], results: Sequence[Values]
     ) -> list[Values]:
-        """Return what is known after pass number n, which had these `results`."""
+        """Return the values known after pass number n with these `results`."""
         given = [{**old, **new} for old, new in zip(given, results, strict=True)]
         fixed = [i for i in self.bodies.ids if self._is_row_value(i, n + 1) and i not in given[0]]
         return [self.bodies.emit(fixed, at, values) for at, values in zip(places, given, strict=True)]
 
     def can_repeat(self, p: Pass) -> bool:
-        """Whether a pass has reductions that may want another attempt, and stores nothing along the row."""
+        """Whether a pass has reductions that may need another attempt, and stores nothing along the row."""
         return not p.stores and any(self.accumulators[i].is_scaled for i in p.reduces)
 
     def _is_row_value(self, i: int, level: int) -> bool:
@@ -109,12 +117,12 @@ class Passes(ABC):
         """Emit one pass with the values `given` at each place; return the results of its reductions."""
 
     def keep(self, p: Pass, values: Values, element: Int) -> None:
-        """Write what later passes need to scratch, from element `element` of each value's place."""
+        """Write the values that later passes need to scratch, from element `element` of each value's area."""
         for i in p.kept:
             self.f.store(values[i], self.f.at(self.places[i], self._register(i), element), align=4)
 
     def reread(self, p: Pass, element: Int) -> Values:
-        """Read what earlier passes kept."""
+        """Read the values that earlier passes kept."""
         return {
             i: self.f.load(
                 vector(self._register(i), LANES),
@@ -127,7 +135,7 @@ class Passes(ABC):
 
 @dataclass(frozen=True)
 class Running:
-    """A pass at a row, from what is known, and from which element of scratch its row's values are kept."""
+    """A pass at a row, with the known values, and the first element of scratch for the row's values."""
 
     work: Pass
     outer: tuple[Int, ...]
@@ -136,7 +144,7 @@ class Running:
 
 
 class _Carried:
-    """What is known of a row and read later, carried from row to row."""
+    """The known values of a row that are read later, carried from row to row."""
 
     def __init__(self, known: Values, read: set[int]) -> None:
         self.first = known
@@ -147,45 +155,44 @@ class _Carried:
         return [known[i] for i in self.ids]
 
     def known(self, values: Sequence[Value]) -> Values:
-        """Return what is known, with the carried `values`."""
+        """Return the known values, with the carried `values`."""
         return self.first | dict(zip(self.ids, values, strict=True))
 
 
 class Rows(Passes):
     """The passes over rows that lie along memory: lanes are neighbours in the row.
 
-    Rows whose results are stored past the caches are in flight together: the last pass of a row runs beside
-    the pass before it of the next row, and beside the one before that of the row after (if it is the first):
-    so memory reads and writes all the time, not in passes of its own.
+    Rows whose results bypass the caches are pipelined: the last pass of a row is interleaved with the
+    second-last pass of the next row and, if there are three, the first pass of the row after that, so memory
+    reads and writes all the time rather than in separate passes.
     """
 
     def __init__(self, f: Function, loops: Loops, bodies: BodyEmitter) -> None:
         super().__init__(f, loops, bodies)
-        self.n_accumulators = MAX_ACCUMULATORS if all(len(p.reduces) < 2 for p in self.passes) else 2
         stores = [self.body[i] for i in self.passes[-1].stores]
         self.bypasses, self.is_bypassing = bypasses(f, loops, bodies, stores), False
         self.is_late = self.bypasses is not False and self._can_be_late()
-        self.is_deep = self.is_late and self._can_be_deep()
         self._place_kept(loops.domain[self.row], *((2, HALF_PAGE // 4) if self.is_late else (1,)))
 
     def _can_be_late(self) -> bool:
-        """Whether there is one outer loop, nothing is stored but along the row, and two rows fit."""
+        """Whether there is one outer loop, all stores are along the row, and two rows fit."""
         stores = [i for i, instr in enumerate(self.body) if instr.op == "store"]
         is_plain = self.row == 1 and len(self.passes) > 1 and stores == self.passes[-1].stores
         return is_plain and self._row_bytes() <= LONG_ROW
 
-    def _can_be_deep(self) -> bool:
-        """Whether there are three passes, and what three rows need at once fits the first-level cache."""
+    @property
+    def is_deep(self) -> bool:
+        """Whether rows are late, in three passes, and the data of three rows fits the first-level cache."""
         is_plain = len(self.passes) == 3 and not self.passes[0].kept
-        return is_plain and self._bytes_in_use() <= FIRST_CACHE
+        return self.is_late and is_plain and self._bytes_in_use() <= FIRST_CACHE
 
     def _bytes_in_use(self) -> int:
-        """Return the bytes of three rows, and of what two keep."""
+        """Return the bytes of three rows, and of the kept values of two."""
         return self._row_bytes() * (3 + 2 * sum(len(p.kept) for p in self.passes))
 
     @property
     def kept_apart(self) -> Int:
-        """Elements from what is kept of a row to what is kept of the next."""
+        """Elements from the kept values of a row to those of the next."""
         return self.f.add(self.length, HALF_PAGE // 4)
 
     def _row_bytes(self) -> int:
@@ -207,7 +214,7 @@ class Rows(Passes):
         either_way(self.f, self.bypasses, run)
 
     def _emit_late(self, rows: Range) -> None:
-        """Emit all passes of `rows`, the last of each row beside passes of later rows."""
+        """Emit all passes of `rows`, the last of each row interleaved with passes of later rows."""
         if self.is_deep:
             self._emit_deep(rows)
             return
@@ -225,9 +232,9 @@ class Rows(Passes):
         self._run([Running(last, (f.sub(rows.end(f), 1),), carried.known(values), kept_at)])
 
     def _emit_deep(self, rows: Range) -> None:
-        """Emit the three passes of `rows`, those of three rows side by side.
+        """Emit the three passes of `rows`, interleaved across three rows.
 
-        A tile of one row begins its second row's first pass at the first one, which changes nothing.
+        A tile of one row uses the first row again for its second row's first pass, which is harmless.
         """
         f = self.f
         end = f.sub(rows.end(f), 1)
@@ -258,10 +265,10 @@ class Rows(Passes):
             self._advance([(2, end, two, other)])
 
     def _advance(self, steps: Sequence[tuple[int, Int, Values, Int]]) -> list[Values]:
-        """Emit passes (number, row, what is known, where it keeps values) side by side; return what is known
+        """Emit passes (number, row, known values, area of kept values) interleaved; return the values known
         after each.
 
-        Passes that read come first: a load waits for a store before it that lies whole pages away.
+        Passes that read come first: a load waits for an earlier store that is whole pages away.
         """
         places = [Position((row, 0)) for _, row, _, _ in steps]
         known = [
@@ -285,8 +292,8 @@ class Rows(Passes):
         return {source for i in ids for source in self.bodies.sources(self.body[i])} | stores | roots
 
     def _known_before_last(self, row: Int, kept_at: Int, beside: list[Running]) -> Values:
-        """Emit the passes of a row but the last, the one before it with those `beside` it; return what is
-        known then."""
+        """Emit the passes of a row except the last, the second-last interleaved with those `beside` it;
+        return the values known then."""
         places = [Position((row, 0))]
         given = self.start(places)
         *others, last = self.passes[:-1]
@@ -297,10 +304,10 @@ class Rows(Passes):
 
     def _read_ahead(self, p: Pass, at: Position) -> None:
         """Prefetch in the second pass what the first reads later; in the first if there is no other, rows are
-        very long, or all passes run side by side.
+        very long, or all passes are interleaved.
 
-        Memory then brings rows while others are computed, not in a pass of its own. Short rows come two rows
-        later, and into the first-level cache where it holds all rows in use.
+        Rows are then loaded while others are computed, not in a separate pass. Short rows are prefetched two
+        rows ahead, and into the first-level cache if it holds all rows in use.
         """
         first, row_bytes = self.passes[0].ids, self._row_bytes()
         in_first = len(self.passes) == 1 or row_bytes > LONG_ROW or self.is_deep
@@ -316,11 +323,11 @@ class Rows(Passes):
         return [self._run([Running(p, places[0].loops[:-1], given[0])])]
 
     def _run(self, running: Sequence[Running]) -> Values:
-        """Emit passes side by side; return the results of the first one's reductions."""
+        """Emit interleaved passes; return the results of the first one's reductions."""
         return self._run_all(running)[0]
 
     def _run_all(self, running: Sequence[Running]) -> list[Values]:
-        """Emit passes side by side; return the results of each one's reductions."""
+        """Emit interleaved passes; return the results of each one's reductions."""
         found = self._sweep(running, None)
         totals = [self._repaired(one, first) for one, first in zip(running, found, strict=True)]
         return [self._spread(one.work, t) for one, t in zip(running, totals, strict=True)]
@@ -335,14 +342,14 @@ class Rows(Passes):
         return found
 
     def _repaired(self, one: Running, totals: Sequence[Value]) -> Sequence[Value]:
-        """Return the totals of one pass, computed again where they are out of range."""
+        """Return the totals of one pass, recomputed if they are out of range."""
         if not self.can_repeat(one.work):
             return totals
         accumulators = [self.accumulators[i] for i in one.work.reduces]
         return repaired(self.f, accumulators, totals, None, lambda scale: self._sweep([one], scale)[0])
 
     def _sweep(self, running: Sequence[Running], scale: Value | None) -> list[list[Value]]:
-        """Emit passes side by side, the elements of sums times `scale`; return each one's totals."""
+        """Emit interleaved passes, with the elements of sums times `scale`; return each one's totals."""
         length = self.length
         each = [[self.accumulators[i] for i in one.work.reduces] for one in running]
         accumulators = [a for some in each for a in some]
@@ -357,11 +364,11 @@ class Rows(Passes):
     def _add_blocks(
         self, running: Sequence[Running], scale: Value | None, accumulators: Sequence[Accumulator]
     ) -> list[Value]:
-        """Emit the blocks of passes side by side; return the totals, by lane."""
+        """Emit the blocks of interleaved passes; return the totals, by lane."""
         f, length = self.f, self.length
         whole: Int = length
         rest: Int = 0
-        if isinstance(length, int):  # the last block's length is known: it has code of its own
+        if isinstance(length, int):  # the last block's length is known: it has separate code
             rest = f.urem(length, BLOCK)
             whole = f.sub(length, rest)
 
@@ -377,8 +384,8 @@ class Rows(Passes):
         return blocks.results if rest == 0 else folded(blocks.results, Range(whole, rest))
 
     def _block(self, running: Sequence[Running], part: Range, scale: Value | None) -> list[Value]:
-        """Emit a block of passes side by side; return what each reduction makes of it, by lane."""
-        n = self.n_accumulators
+        """Emit a block of interleaved passes; return each reduction's result of it, by lane."""
+        n = MAX_ACCUMULATORS if all(len(p.reduces) < 2 for p in self.passes) else 2
         reduces = [(k, i) for k, one in enumerate(running) for i in one.work.reduces]
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:

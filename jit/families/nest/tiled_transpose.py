@@ -1,9 +1,9 @@
-"""Pointwise nests that read one operand along the last loop and another across it, as a transposition does.
+"""Pointwise nests that read one operand along the last loop and another across it, like a transposition.
 
-Such a nest is done in blocks of 16 values of the transposed loop by 16 of the last one: what lies along the
-transposed loop is loaded along it, transposed in registers and stored: by copies where it belongs, else in
-scratch, from where the body reads it along the last loop. What is left at the edges of a tile is a block that
-overlaps others, where sizes are known and nothing changes in place; else it is filled element by element.
+Such a nest is done in blocks of 16 values of the transposed loop by 16 of the last one: operands along the
+transposed loop are loaded along it, transposed in registers and stored: by copies at the destination, else in
+scratch, from which the body reads along the last loop. The remainder at the edges of a tile is a block that
+overlaps others, if sizes are known and nothing changes in place; else it is filled element by element.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ...spec import Instr, Terms
 from .quarters import N_BYTES, Rows, emit_block
 
 BLOCK = LANES * LANES
-FEW_SETS = 1024  # bytes from row to row, or a multiple, by which a block's lines share few sets of a cache
+FEW_SETS = 1024  # bytes from row to row, or a multiple, at which a block's lines share few sets of a cache
 SET_BYTES = 4096  # from line to line that share one set
-MUCH = 4  # times as long are rows written much longer than those read
-LEFT = 4  # rows or columns behind whole blocks that take longer by themselves than in a block
-STREAM_BYTES = 4 << 20  # outputs of at least so many bytes are written past the caches
+MUCH = 4  # times as long: rows written are then much longer than those read
+LEFT = 4  # rows or columns after whole blocks from which a block is faster
+STREAM_BYTES = 4 << 20  # outputs of at least this many bytes bypass the caches
 
 
 def transposed_loads(loops: Loops, transposed: int | None) -> list[int]:
-    """Return the loads that lie along the loop `transposed` and are strided by the last one."""
+    """Return the loads that are contiguous along the loop `transposed` and strided along the last one."""
     last = len(loops.domain) - 1
     found = []
     for i, instr in enumerate(loops.body):
@@ -58,8 +58,8 @@ def is_copy(loops: Loops) -> bool:
 
 
 def may_repeat(loops: Loops, transposed: int, crossing: Sequence[int]) -> bool:
-    """Whether a body gives the same where it runs twice: it reads nothing element by element, as it does of
-    an array that it changes in place, but the loads that cross."""
+    """Whether a body may run twice: it reads nothing elementwise, as from an array changed in place, except
+    the transposed loads."""
     last = len(loops.domain) - 1
     for i, instr in enumerate(loops.body):
         read = {place.loop for place in instr.index} if instr.op == "load" and i not in crossing else set()
@@ -69,16 +69,16 @@ def may_repeat(loops: Loops, transposed: int, crossing: Sequence[int]) -> bool:
 
 
 def _lies_along(store: Instr, loop: int) -> bool:
-    """Return whether a store takes elements side by side along `loop`."""
+    """Return whether a store is contiguous along `loop`."""
     *outer, inner = store.index
     is_direct = all(place.value is None for place in store.index)
     return is_direct and (inner.loop, inner.scale) == (loop, 1) and all(x.loop != loop for x in outer)
 
 
 def scatters_writes(read: int, written: int) -> bool:
-    """Whether blocks go along the rows that they read, for rows so many bytes apart: where rows written do
-    not fall on few sets of the first-level cache, and are whole lines and not much longer than those read, or
-    the latter fall on few sets; or the latter alone fall on one set."""
+    """Whether blocks advance along the rows that they read, for rows this many bytes apart: if rows written
+    do not map to few sets of the first-level cache, and are whole lines and not much longer than those read,
+    or the latter map to few sets; or if only the latter map to one set."""
     falls_on_one = read % SET_BYTES == 0 and written % SET_BYTES != 0
     are_short_lines = written % LINE_BYTES == 0 and written <= MUCH * read
     falls_on_few = written % FEW_SETS == 0
@@ -90,9 +90,9 @@ class Transposition:
     """A part (source, stride, target, [pitch]): the columns of 16 rows of 16 elements, `stride` elements
     apart, become rows `pitch` elements apart at `target`.
 
-    `n_bytes`: of an element. `reads_ahead`, `writes_ahead`: it asks for the lines that the next blocks read
-    or write; each lies in a row of its own, which the processor does not foresee. `streams`: it stores whole
-    lines past the caches.
+    `n_bytes`: of an element. `reads_ahead`, `writes_ahead`: it prefetches the lines that the next blocks read
+    or write; each is in a separate row, which the hardware prefetcher does not predict. `streams`: its stores
+    of whole lines bypass the caches.
     """
 
     element: str
@@ -102,7 +102,7 @@ class Transposition:
     streams: bool = False
 
     def call(self, f: Function, source: Value, stride: Int, target: Value, pitch: Int | None = None) -> None:
-        """Call it; without a pitch its rows are side by side, as in scratch."""
+        """Call it; without a pitch its rows are contiguous, as in scratch."""
         name = "transpose" if pitch is None else "stream" if self.streams else "copy"
         places = [source, f.i64(stride), target, *([] if pitch is None else [f.i64(pitch)])]
         f.call_part(f"{name}_{self.element}", self._define, *places)
@@ -126,7 +126,7 @@ class Transposition:
 
 
 class Places(NamedTuple):
-    """Where the loads and stores of such a nest are."""
+    """The positions of the loads and stores of such a nest."""
 
     f: Function
     bodies: BodyEmitter
@@ -134,29 +134,29 @@ class Places(NamedTuple):
     last: int
 
     def at(self, outer: tuple[Int, ...], transposed: Int, last: Int) -> Position:
-        """Return the position of two values of the loops that cross, and `outer` of the others."""
+        """Return the position for two values of the crossing loops, and `outer` of the others."""
         values = {self.transposed: transposed, self.last: last}
         return Position(tuple(values.get(i, value) for i, value in enumerate(outer)))
 
     def stride(self, i: int, at: Position, loop: int) -> Int:
-        """Return by how many elements load or store i moves from `at` with one step of `loop`."""
+        """Return the stride in elements of load or store i at `at` along `loop`."""
         f = self.f
         loops = tuple(f.add(value, int(n == loop)) for n, value in enumerate(at.loops))
         return f.sub(self.bodies.offset(i, replace(at, loops=loops)), self.bodies.offset(i, at))
 
     def address(self, i: int, at: Position) -> Value:
-        """Return the address of what load or store i takes at `at`."""
+        """Return the address of load or store i at `at`."""
         buffer = self.bodies.addresses[self.bodies.body[i].buffer or 0]
         return self.f.at(buffer, self.element(i), self.bodies.offset(i, at))
 
     def element(self, i: int) -> str:
-        """Return the LLVM type in memory of what load or store i takes."""
+        """Return the LLVM type in memory of load or store i."""
         return memory_element(self.bodies.body[i].dtype)
 
 
 class Blocks:
     """Emits the blocks of such a nest; construct it in the entry block. `scratch`: the code object's. `asks`:
-    whether copies ask for the lines of the next blocks."""
+    whether copies prefetch the lines of the next blocks."""
 
     def __init__(
         self, f: Function, loops: Loops, bodies: BodyEmitter, transposed: int, loads: list[int], asks: bool
@@ -173,8 +173,8 @@ class Blocks:
         self.bypasses = self._streams()
 
     def _overlaps(self, loops: Loops) -> bool:
-        """Return whether what is left behind whole blocks is done by blocks that overlap these: where an
-        element may be stored twice, and sizes are known to be large enough."""
+        """Return whether the remainder after whole blocks is done by blocks that overlap these: if an element
+        may be stored twice, and sizes are known to be large enough."""
         both = (loops.domain[loop] for loop in (self.transposed, self.crossing.last))
         sizes = [size for size in both if isinstance(size, int) and size >= LANES]
         found = len(sizes) == 2 and (self.is_copy or self._pays(loops, sizes))
@@ -183,13 +183,13 @@ class Blocks:
         return found
 
     def _pays(self, loops: Loops, sizes: Sequence[int]) -> bool:
-        """Return whether a body may run twice for some elements, and whole blocks take less time than what is
-        left by itself."""
+        """Return whether a body may run twice for some elements, and a whole block is faster than the
+        remainder by itself."""
         left = [size % LANES for size in sizes]
         return may_repeat(loops, self.transposed, self.loads) and all(n == 0 or n >= LEFT for n in left)
 
     def _take_scratch(self) -> Terms:
-        """Give each load that crosses a block of scratch; return the code object's scratch."""
+        """Give each transposed load a block of scratch; return the code object's scratch."""
         place, total = self.f.load("ptr", self.f.at(self.f.params[2], "i8", RT_SCRATCH), align=8), 0
         for i in self.loads:
             n_bytes = BLOCK * DTYPES[self.bodies.body[i].dtype].bytes
@@ -198,11 +198,10 @@ class Blocks:
         return ((total, ()),)
 
     def _streams(self) -> Value | bool:
-        """Return whether stores go past the caches.
+        """Return whether stores bypass the caches.
 
-        So they do where there is one output, too large for the caches close by, and every vector stored is
-        whole cache lines: these lie far from each other, and each would be read before it is written, at the
-        latency of memory.
+        They do if there is one output, too large for the near caches, and every stored vector is whole cache
+        lines: these are far apart, and each would be read before it is written, at memory latency.
         """
         stores = [i for i in self.bodies.body if i.op == "store"]
         return len(stores) == 1 and can_bypass_caches(
@@ -221,15 +220,15 @@ class Blocks:
 
     @contextmanager
     def _steps(self, part: Range, after: Int) -> Iterator[Int]:
-        """Emit a loop over where the blocks of `part` begin: the whole ones, up to `after`, or, where blocks
-        overlap, all, the last of which ends where the part does."""
+        """Emit a loop over the starts of the blocks of `part`: the whole ones, up to `after`, or, if blocks
+        overlap, all, the last of which ends at the part's end."""
         f, end = self.f, part.end(self.f)
         with f.loop(part.begin, end if self.overlaps else after, LANES) as step:
             is_whole = part.is_multiple(LANES) or not self.overlaps
             yield step.index if is_whole else f.minimum(step.index, f.sub(end, LANES))
 
     def _tile(self, outer: tuple[Int, ...], transposed: Range, last: Range) -> None:
-        """Emit the whole blocks, then what is left: the ends of their columns and the last rows."""
+        """Emit the whole blocks, then the remainder: the ends of their columns and the last rows."""
         f = self.f
         after, ends = (f.add(part.begin, rounded_down(f, part, LANES)) for part in (transposed, last))
 
@@ -261,7 +260,7 @@ class Blocks:
                 self._edge(self.crossing.at(outer, i.index, j.index), *(f.minimum(n, LANES) for n in counts))
 
     def _scatters_writes(self) -> bool:
-        """Whether blocks that nothing is asked for go along the rows that they read."""
+        """Whether blocks without prefetching advance along the rows that they read."""
         if not self.is_copy:
             return False
         load, store = self.bodies.ids
@@ -274,7 +273,7 @@ class Blocks:
         return scatters_writes(read * n_bytes, written * n_bytes)
 
     def _start(self, index: Int, after: Int, ends: Int, begin: Int) -> Int:
-        """Return where what is left of the rows at `index` starts: behind whole blocks, if there were any."""
+        """Return the start of the remainder of the rows at `index`: after whole blocks, if any."""
         f = self.f
         is_whole = f.less(index, after)
         return f.select(is_whole, ends, begin)
@@ -307,7 +306,8 @@ class Blocks:
         self._body(replace(at, mask=tail_mask(f, columns)), rows)
 
     def _body(self, at: Position, rows: Int) -> None:
-        """Emit the body for `rows` values of the transposed loop from `at`, what crosses being in scratch."""
+        """Emit the body for `rows` values of the transposed loop from `at`, with the transposed operands in
+        scratch."""
         f = self.f
         given = self.bodies.emit(self.hoisted, at)
         first, ids = at.loops[self.transposed], [i for i in self.bodies.ids if i not in given]

@@ -1,7 +1,7 @@
 """The Nms family: non-maximum suppression of boxes that come best first.
 
-One tile: whether a box stays depends on all before it. Each box that stays is compared with LANES later ones
-at a time; the result is the list of boxes that stay so far, so no other memory is needed.
+One tile: whether a box stays depends on all previous ones. Each box that stays is compared with LANES later
+ones at a time; the result is the list of boxes that stay so far, so no other memory is needed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from ...llvm.constants import splat
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec, select
+from ...loops.affine import Operand
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from .spec import Nms
-
-CORNERS, THRESHOLD, KEPT = range(3)
+from .spec import Nms, accesses
 
 
 def emit(f: Function, spec: Nms, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of an Nms; see `abi.Generator`. The one schedule is "lanes"."""
     check_schedule("nms", schedule, ["lanes"])
-    boxes = _Boxes(f, spec, resolve(spec.count, sizes))
+    boxes = _Boxes(f, spec, sizes)
     with f.when(f.less(f.params[3], f.params[4])):
         boxes.emit()
     cost = ((16 * DTYPES[boxes.dtype].bytes, (spec.count,)),)
@@ -36,12 +35,13 @@ def emit(f: Function, spec: Nms, sizes: Sequence[Int], schedule: str | None) -> 
 class _Boxes:
     """Emits the comparisons; construct it in the entry block."""
 
-    def __init__(self, f: Function, spec: Nms, count: Int) -> None:
-        self.f, self.count, self.dtype = f, count, spec.buffers[CORNERS].dtype
-        self.corners, threshold, self.kept = (
-            f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(3)
-        )
-        self.threshold = Vec(f, f.splat(f.load("double", threshold, align=8), LANES))
+    def __init__(self, f: Function, spec: Nms, sizes: Sequence[Int]) -> None:
+        touched = accesses(spec)
+        self.f, self.count = f, resolve(spec.count, sizes)
+        self.dtype = spec.buffers[touched.corners.buffer].dtype
+        self.corners, threshold, kept = (Operand.of(f, spec, access, sizes) for access in touched)
+        self.kept = kept.at([])
+        self.threshold = Vec(f, f.splat(f.load("double", threshold.at([]), align=8), LANES))
 
     def emit(self) -> None:
         """Emit all comparisons."""
@@ -79,8 +79,8 @@ class _Boxes:
 
     def _load(self, index: Int, stride: int, mask: Value | None) -> list[Vec]:
         """Load x1, y1, x2, y2 of the boxes at `index`, one or LANES of them."""
-        source = Accessor(self.f, self.corners, self.dtype, mask)
-        places = [self.f.add(self.f.mul(self.count, corner), index) for corner in range(4)]
+        source = Accessor(self.f, self.corners.base, self.dtype, mask)
+        places = [self.corners.offset([corner, index]) for corner in range(4)]
         return [source.load(Access(place, stride)) for place in places]
 
 
@@ -89,7 +89,7 @@ def _area(box: Sequence[Vec]) -> Vec:
 
 
 def _common(one: Sequence[Vec], others: Sequence[Vec], axis: int) -> Vec:
-    """Return the size along an axis that boxes have in common, at least 0."""
+    """Return the size of the overlap of boxes along an axis, at least 0."""
     low = select(one[axis].lt(others[axis]), others[axis], one[axis])
     high = select(others[axis + 2].lt(one[axis + 2]), others[axis + 2], one[axis + 2])
     size = high - low

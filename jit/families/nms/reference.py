@@ -1,7 +1,7 @@
 """Non-maximum suppression, defined with numpy: slow and obvious.
 
-As torchvision's C++ operator has it: a maximum or minimum with a NaN is its first argument, and a quotient
-that is a NaN suppresses nothing.
+As in torchvision's C++ operator, a maximum or minimum with a NaN is its first argument, and a NaN quotient
+suppresses nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def nms(corners: Array, threshold: float) -> Array:
 
 
 def _size(low: Array, lows: Array, high: Array, highs: Array) -> Array:
-    """Return how much of [low, high] each of [lows, highs] has, at least 0."""
+    """Return the overlap of [low, high] with each of [lows, highs], at least 0."""
     size: Array = np.where(highs < high, highs, high)
     size = size - np.where(low < lows, lows, low)
     return np.where(size > 0, size, size.dtype.type(0))

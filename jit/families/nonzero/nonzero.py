@@ -1,7 +1,7 @@
-"""The Nonzero family: the places where a mask holds, in order.
+"""The Nonzero family: the indices of a mask's true elements, in order.
 
-One tile: where an element goes depends on all before it. LANES elements of the mask become the bits of a
-number; the places of those that are set are stored side by side (`llvm.masked.compressstore`).
+One tile: an element's destination depends on all previous ones. LANES elements of the mask become the bits of
+a number; the indices of those that are set are stored contiguously (`llvm.masked.compressstore`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from ...llvm.constants import splat_int
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec
+from ...loops.affine import Operand
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from .spec import Nonzero
-
-MASK, OUT = range(2)
+from .spec import Nonzero, accesses
 
 
 def emit(f: Function, spec: Nonzero, sizes: Sequence[Int], schedule: str | None) -> Generated:
     """Emit the kernel of a Nonzero; see `abi.Generator`. The one schedule is "chunks"."""
     check_schedule("nonzero", schedule, ["chunks"])
     length, count = (resolve(size, sizes) for size in (spec.length, spec.count))
-    mask, out = (f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in (MASK, OUT))
+    mask, out = (Operand.of(f, spec, access, sizes).at([]) for access in accesses(spec))
 
     def chunk(index: Int, lanes: Value | None, state: State) -> State:
         held = Accessor(f, mask, "bool", lanes).load(Access(index, 1))
@@ -42,8 +41,8 @@ def emit(f: Function, spec: Nonzero, sizes: Sequence[Int], schedule: str | None)
 
 
 def _add(f: Function, out: Value, held: Vec, index: Int, found: Value, count: Int) -> Value:
-    """Store the places index + lane of the lanes that hold after the first `found`, `count` at most in all;
-    return how many there are then."""
+    """Store the indices index + lane of true lanes after the first `found`, at most `count` in all; return
+    the new number."""
     bits = f.op(f"i{LANES}", f"bitcast {held.value.type} {held.value.name} to i{LANES}")
     n = f.call(f"i{LANES}", f"llvm.ctpop.i{LANES}", bits)
     after = f.i64(f.add(found, f.op("i64", f"zext i{LANES} {n.name} to i64")))
@@ -58,7 +57,7 @@ def _add(f: Function, out: Value, held: Vec, index: Int, found: Value, count: In
 
 
 def _add_some(f: Function, out: Value, bits: Value, index: Int, found: Value, count: Int) -> None:
-    """Store places one by one until `count` are there."""
+    """Store indices one by one up to `count`."""
     wide = f.op("i64", f"zext i{LANES} {bits.name} to i64")
     with f.loop(0, LANES, 1, [found]) as lane:
         bit = f.op("i64", f"lshr i64 {wide.name}, {lane.index.name}")

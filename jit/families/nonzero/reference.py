@@ -8,6 +8,6 @@ from ...evaluation import Array
 
 
 def nonzero(mask: Array, count: int) -> Array:
-    """Return the first `count` places where `mask` holds, in order, then -1."""
+    """Return the first `count` indices of true elements of `mask`, in order, then -1."""
     found = np.flatnonzero(mask)[:count]
     return np.concatenate([found, np.full(count - len(found), -1)]).astype(np.int64)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from ...decode import refuse
 from ...dependence import Launch
 from ...evaluation import Evaluation
 from ...spec_check import check_ranks
-from ..family import BufferAccess, Example, Family
+from ..family import Example, Family
 from .reference import MAX_SAMPLES, roi_align
 from .roi_align import BINS, emit
-from .spec import RoiAlign
-
-
-def _accesses(spec: RoiAlign) -> Iterable[BufferAccess]:
-    return ()  # the generator checks the number of the image and keeps to its pixels
+from .spec import RoiAlign, accesses
 
 
 def _evaluate(run: Evaluation, spec: RoiAlign) -> None:
@@ -35,9 +30,6 @@ def _check(spec: RoiAlign) -> None:
             shapes,
             "[batch, height, width, channels], [count, 5], [count, rows, columns, channels]",
         )
-    dtypes = [buffer.dtype for buffer in spec.buffers]
-    if dtypes not in (["f32"] * 3, ["f64"] * 3):
-        raise refuse("buffers", dtypes, "all f32 or all f64")
     if not 0 <= spec.samples <= MAX_SAMPLES:
         raise refuse("samples", spec.samples, f"from 0 to {MAX_SAMPLES}")
     if not math.isfinite(spec.scale):
@@ -63,4 +55,4 @@ EXAMPLES = tuple(
     )
 )
 
-FAMILY = Family(RoiAlign, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)
+FAMILY = Family(RoiAlign, emit, accesses, _evaluate, _check, _follow, EXAMPLES)

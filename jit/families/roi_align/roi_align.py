@@ -1,7 +1,7 @@
 """The RoiAlign family: bins of regions of images, LANES channels at a time.
 
-A tile is one bin. Its sum lies in the output, to which each sample adds its four pixels; places and weights
-are computed once for all channels, which lie side by side.
+A tile is one bin. Its sum is in the output, to which each sample adds its four pixels; positions and weights
+are computed once for all channels, which are adjacent.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ...llvm.constants import splat
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec, select
+from ...loops.affine import Operand
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from .spec import RoiAlign
+from .spec import RoiAlign, accesses
 
 IMAGES, REGIONS, BINS = range(3)
 
@@ -64,7 +65,7 @@ class _Regions:
             [resolve(size, sizes) for size in spec.buffers[buffer].shape] for buffer in (IMAGES, BINS)
         )
         self.channels = self.bins[3]
-        self.buffers = [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(3)]
+        self.buffers = [Operand.of(f, spec, access, sizes).at([]) for access in accesses(spec)]
 
     def emit(self, tile: Int) -> None:
         """Emit the bin of that number."""
@@ -169,7 +170,7 @@ class _Regions:
         return Vec(f, f.splat(f.op(self.element, f"sitofp i64 {f.i64(x).name} to {self.element}"), 1))
 
     def _whole(self, x: Vec, bits: int) -> Value:
-        """Return a float rounded towards 0, as a number of so many bits; a NaN is 0."""
+        """Return a float truncated to an integer of `bits` bits; a NaN is 0."""
         f, kind = self.f, {"float": "f32", "double": "f64"}[self.element]
         found = f.call(f"i{bits}", f"llvm.fptosi.sat.i{bits}.{kind}", self._scalar(x))
         return found if bits == 64 else f.op("i64", f"sext i{bits} {found.name} to i64")

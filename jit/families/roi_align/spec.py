@@ -1,11 +1,11 @@
-"""What a RoiAlign computes."""
+"""The spec of RoiAlign."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from ...spec import KernelSpec, Unknown
+from ...spec import BufferAccess, KernelSpec, Unknown, whole
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,18 @@ class RoiAlign(KernelSpec[Unknown]):
     scale: float
     samples: int
     aligned: bool
+
+
+class Accesses(NamedTuple):
+    """A kernel's accesses."""
+
+    images: BufferAccess
+    regions: BufferAccess
+    bins: BufferAccess
+
+
+def accesses(spec: RoiAlign) -> Accesses:
+    """Return a kernel's accesses; positions in the images are clamped."""
+    images = whole(spec, 0, ("f32", "f64"))
+    dtypes = (spec.buffers[0].dtype,)
+    return Accesses(images, whole(spec, 1, dtypes), whole(spec, 2, dtypes, is_written=True))

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from ...decode import refuse
 from ...dependence import Launch
 from ...evaluation import Evaluation
-from ..family import BufferAccess, Example, Family, body_accesses
+from ...spec import BufferAccess, body_accesses, whole
+from ..family import Example, Family
 from .reference import scan
-from .scan import RULES, body_of, emit
+from .scan import PLACES, RULES, body_of, emit
 from .spec import Scan
 
 
 def _accesses(spec: Scan) -> Iterable[BufferAccess]:
-    return body_accesses(body_of(spec), (spec.rows, spec.length, spec.columns))
+    yield from body_accesses(body_of(spec), (spec.rows, spec.length, spec.columns))
+    yield from (whole(spec, places, ("i64",), is_written=True) for places in range(PLACES, len(spec.buffers)))
 
 
 def _evaluate(run: Evaluation, spec: Scan) -> None:
@@ -25,8 +27,9 @@ def _evaluate(run: Evaluation, spec: Scan) -> None:
 def _check(spec: Scan) -> None:
     if spec.op not in RULES:
         raise refuse("op", spec.op, f"one of {', '.join(RULES)}")
-    if not 2 <= len(spec.buffers) <= 3 or any(len(buffer.shape) != 3 for buffer in spec.buffers):
-        raise refuse("buffers", len(spec.buffers), "two or three of rank 3")
+    counts = (2, 3) if RULES[spec.op].has_places else (2,)
+    if len(spec.buffers) not in counts or any(len(buffer.shape) != 3 for buffer in spec.buffers):
+        raise refuse("buffers", len(spec.buffers), f"{' or '.join(map(str, counts))} of rank 3")
 
 
 def _follow(launch: Launch, spec: Scan) -> None:

@@ -1,4 +1,4 @@
-"""Scans defined with numpy: slow and obvious. Arrays hold values as they are computed with."""
+"""Scans defined with numpy: slow and obvious. Arrays hold values in the dtype of the computation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AXIS = 1  # of [rows, length, columns]
 
 
 def scan(x: Array, op: str, axis: int = AXIS) -> Sequence[Array]:
-    """Return what the scan `op` of `x` along `axis` gives: values and, of max and min, their places."""
+    """Return the scan `op` of `x` along `axis`: values and, for max and min, their indices."""
     with np.errstate(all="ignore"):
         if op in ("max", "min"):
             return _extremum(x, axis, np.greater_equal if op == "max" else np.less_equal)

@@ -36,11 +36,11 @@ Tiles = tuple[tuple[tuple[Size, int], ...], int]
 
 @dataclass(frozen=True)
 class Rule:
-    """How a scan combines what it has with the next element, from what it starts, and in what it computes."""
+    """How a scan combines its state with the next element, its initial state, and its dtype."""
 
     combine: Callable[[Function, str, State, State], State]
     start: Reduction
-    is_wide: bool = True  # floats in the next wider dtype
+    has_places: bool = False  # of what it found; else floats are kept in the next wider dtype
 
 
 def _by(op: str) -> Callable[[Function, str, State, State], State]:
@@ -60,7 +60,7 @@ def _latest(op: str) -> Callable[[Function, str, State, State], State]:
 
 
 def _add_exponentials(f: Function, dtype: str, old: State, new: State) -> State:
-    """log(exp(old) + exp(new)); equal infinities stay as they are."""
+    """log(exp(old) + exp(new)); equal infinities are unchanged."""
 
     def do(op: str, *args: Value) -> Value:
         return apply(f, op, dtype, *args)
@@ -74,8 +74,8 @@ def _add_exponentials(f: Function, dtype: str, old: State, new: State) -> State:
 RULES: dict[str, Rule] = {
     "sum": Rule(_by("add"), Reduction("add", 0)),
     "prod": Rule(_by("mul"), Reduction("mul", 1)),
-    "max": Rule(_latest("ge"), Reduction("maximum", "lowest"), is_wide=False),
-    "min": Rule(_latest("le"), Reduction("minimum", "highest"), is_wide=False),
+    "max": Rule(_latest("ge"), Reduction("maximum", "lowest"), has_places=True),
+    "min": Rule(_latest("le"), Reduction("minimum", "highest"), has_places=True),
     "logsumexp": Rule(_add_exponentials, Reduction("maximum", "lowest")),
 }
 
@@ -137,7 +137,7 @@ class _Scan:
         source = spec.buffers[X].dtype
         self.source = source
         wide = {"f32": "f64", "f16": "f32", "bf16": "f64"}
-        self.dtype = wide.get(source, source) if self.rule.is_wide else source
+        self.dtype = wide.get(source, source) if not self.rule.has_places else source
         self.dtype = "f32" if self.dtype in ("f16", "bf16") else self.dtype
         self.bodies = BodyEmitter(f, body_of(spec), spec.buffers, sizes, 1 if spec.columns == 1 else 2)
         self.start = [splat(f, self.dtype, self.rule.start.start(self.dtype))]

@@ -1,1 +1,1 @@
-"""Updates at indices, one after the other."""
+"""Updates at indices, in order."""

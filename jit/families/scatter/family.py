@@ -1,4 +1,4 @@
-"""The row of Scatter: updates at indices, one after the other."""
+"""The row of Scatter: updates at indices, in order."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 from ...decode import refuse
 from ...dependence import CHOSEN, Launch, Scalar, joined
 from ...evaluation import Evaluation, round_values
-from ...spec import Index
-from ..family import BufferAccess, Example, Family, body_accesses
+from ...spec import BufferAccess, Index, body_accesses, whole
+from ..family import Example, Family
 from .reference import scatter
-from .scatter import INDEX, OUT, SOURCE, body_of, emit
+from .scatter import BASE, INDEX, OUT, SOURCE, body_of, copy_of, emit
 from .spec import SCATTER_MODES, Scatter
-
-BASE = 0
 
 
 def _accesses(spec: Scatter) -> Iterable[BufferAccess]:
-    return body_accesses(body_of(spec), spec.updates)
+    yield from body_accesses(copy_of(spec), spec.buffers[OUT].shape)
+    yield from body_accesses(body_of(spec), spec.updates)
+    yield whole(spec, INDEX, ("i64", "i32"))
+    yield from (whole(spec, buffer, (spec.buffers[OUT].dtype,)) for buffer in (BASE, SOURCE))
 
 
 def _evaluate(run: Evaluation, spec: Scatter) -> None:
@@ -41,8 +42,6 @@ def _check(spec: Scatter) -> None:
         raise refuse("axis", spec.axis, f"below {rank}")
     if spec.mode not in SCATTER_MODES:
         raise refuse("mode", spec.mode, f"one of {', '.join(SCATTER_MODES)}")
-    if spec.buffers[INDEX].dtype not in ("i64", "i32"):
-        raise refuse(f"buffers[{INDEX}].dtype", spec.buffers[INDEX].dtype, "i64 or i32")
 
 
 def _follow(launch: Launch, spec: Scatter) -> None:

@@ -12,7 +12,7 @@ from .spec import SCATTER_MODES
 
 
 def same(values: Array) -> Array:
-    """Return `values` as they are."""
+    """Return `values` unchanged."""
     return values
 
 
@@ -21,8 +21,8 @@ def scatter(
 ) -> Array:
     """Return `base` after out[.., index, ..] = combine(out[.., index, ..], source), along `axis`.
 
-    `index` and `source` have one shape, at most base's along the other axes. `rounded` rounds what an update
-    gives. Raises IndexError for an index out of range.
+    `index` and `source` have one shape, at most base's along the other axes. `rounded` rounds the result of
+    an update. Raises IndexError for an index out of range.
     """
     out, size = np.array(base), base.shape[axis]
     wrong = index[(index < 0) | (index >= size)]

@@ -1,10 +1,10 @@
-"""The Scatter family: a copy of the base, then updates one after the other at places that an index chooses.
-Where the output is given the base's memory, there is nothing to copy.
+"""The Scatter family: a copy of the base, then updates in order at positions chosen by an index. If the
+output has the base's memory, nothing is copied.
 
-Updates of one place may not be reordered, so a tile is one place of all axes before the chosen one, with all
-updates that may reach it; where another axis is the last one, it is a block of that axis, too, and its lanes
-are the vector's: they never meet. The chosen axis' loop runs in order inside. A bad index is reported as a
-gather's is, and memory stays safe.
+Updates of one position must not be reordered, so a tile is one position of all axes before the chosen one,
+with all updates that may reach it; if another axis is the last one, the tile is also a block of that axis,
+whose lanes never conflict. The chosen axis' loop runs in order inside. A bad index is reported like a
+gather's, and memory stays safe.
 """
 
 from __future__ import annotations
@@ -56,6 +56,14 @@ def _cost(spec: Scatter) -> Terms:
     )
 
 
+def copy_of(spec: Scatter) -> Body:
+    """Return the copy of the base as a body over the axes of the output."""
+    dtype, shape = spec.buffers[OUT].dtype, spec.buffers[OUT].shape
+    every = tuple(Index(loop=a) for a in range(len(shape)))
+    load = Instr("load", dtype, buffer=BASE, index=_along(spec.buffers[BASE], shape))
+    return load, Instr("store", dtype, (0,), buffer=OUT, index=every)
+
+
 def body_of(spec: Scatter) -> Body:
     """Return one update as a body over the loops `updates`; its last instruction is the store."""
     dtype = spec.buffers[OUT].dtype
@@ -88,15 +96,10 @@ class _Slices:
         self.last = len(shape) - 1
         self.shape = [resolve(size, sizes) for size in shape]
         self.updates = [resolve(size, sizes) for size in spec.updates]
-        dtype = spec.buffers[OUT].dtype
-        copy = (
-            Instr("load", dtype, buffer=BASE, index=_along(spec.buffers[BASE], shape)),
-            Instr("store", dtype, (0,), buffer=OUT, index=tuple(Index(loop=a) for a in range(len(shape)))),
-        )
         in_lanes = self.last if self.last > self.axis else None
         base, out = (f.load("ptr", f.at(f.params[0], "ptr", b), align=8) for b in (BASE, OUT))
         self.is_apart = f.op("i1", f"icmp ne ptr {base.name}, {out.name}")
-        self.copy = BodyEmitter(f, copy, spec.buffers, sizes, vector_loop=self.last)
+        self.copy = BodyEmitter(f, copy_of(spec), spec.buffers, sizes, vector_loop=self.last)
         self.update = BodyEmitter(f, body_of(spec), spec.buffers, sizes, vector_loop=in_lanes)
 
     def emit(self, places: Sequence[Int]) -> None:

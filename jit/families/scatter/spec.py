@@ -1,4 +1,4 @@
-"""What a Scatter computes."""
+"""The spec of Scatter."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ...spec import KernelSpec, Size, Unknown
 
 @dataclass(frozen=True)
 class Scatter(KernelSpec[Unknown]):
-    """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each place of `updates`.
+    """out = base; then out[.., index, ..] = combine(out[.., index, ..], source) at each position of
+    `updates`.
 
     Buffers: base, index (i64 or i32), source, out; all of out's rank. `updates`: the loops, one for each axis
     of out; each axis of index and source has its loop's size, or 1: it is the same all along. Loop a is the
-    place along axis a of out, but for `axis`, where index says the place (checked at run time). Each axis of
-    base has out's size or 1. `mode`: a key of `SCATTER_MODES`. Updates of one place come in the order of the
-    loop `axis`, each rounded to the dtype.
+    position along axis a of out, except for `axis`, where index gives the position (checked at run time).
+    Each axis of base has out's size or 1. `mode`: a key of `SCATTER_MODES`. Updates of one position are
+    applied in the order of the loop `axis`, each rounded to the dtype.
     """
 
     family: ClassVar[str] = "scatter"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...dependence import Launch
 from ...evaluation import Evaluation
 from ...spec_check import check_ranks
-from ..family import BufferAccess, Example, Family
+from ..family import Example, Family
 from .reference import search
 from .search import emit
-from .spec import Search
-
-
-def _accesses(spec: Search) -> Iterable[BufferAccess]:
-    return ()  # the buffers have the shapes of the loops
+from .spec import Search, accesses
 
 
 def _evaluate(run: Evaluation, spec: Search) -> None:
@@ -40,4 +34,4 @@ EXAMPLES = (
     ),
 )
 
-FAMILY = Family(Search, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)
+FAMILY = Family(Search, emit, accesses, _evaluate, _check, _follow, EXAMPLES)

@@ -14,13 +14,13 @@ from ...llvm.constants import splat_int
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec, select
+from ...loops.affine import Operand
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
-from .spec import Search
+from .spec import Search, accesses
 
 BLOCK = 1024  # values in a tile
-SORTED, VALUES, OUT = range(3)
 
 
 def emit(f: Function, spec: Search, sizes: Sequence[Int], schedule: str | None) -> Generated:
@@ -37,11 +37,10 @@ class _Search:
     """Emits tiles; construct it in the entry block."""
 
     def __init__(self, f: Function, spec: Search, sizes: Sequence[Int]) -> None:
-        self.f, self.dtype, self.right = f, spec.buffers[VALUES].dtype, spec.right
+        touched = accesses(spec)
+        self.f, self.dtype, self.right = f, spec.buffers[touched.values.buffer].dtype, spec.right
         self.length, self.count = resolve(spec.length, sizes), resolve(spec.count, sizes)
-        self.is_shared = spec.buffers[SORTED].shape[0] == 1
-        self.buffers = [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(3)]
-        self.element = Accessor(f, self.buffers[VALUES], self.dtype, None).element
+        self.sorted, self.values, self.places = (Operand.of(f, spec, access, sizes) for access in touched)
         self.n_steps = self._steps()
 
     def _steps(self) -> Int:
@@ -60,10 +59,7 @@ class _Search:
         row, block = f.udiv(tile, n_blocks), f.urem(tile, n_blocks)
         begin = f.mul(block, BLOCK)
         part = Range(begin, f.minimum(BLOCK, f.sub(self.count, begin)))
-        skipped = f.mul(row, self.count)
-        values = f.at(self.buffers[VALUES], self.element, skipped)
-        out = f.at(self.buffers[OUT], "i64", skipped)
-        first: Int = 0 if self.is_shared else f.mul(row, self.length)
+        values, out, first = self.values.at([row]), self.places.at([row]), self.sorted.offset([row])
 
         def chunk(index: Int, mask: Value | None, state: State) -> State:
             value = Accessor(f, values, self.dtype, mask).load(Access(index, 1))
@@ -90,7 +86,7 @@ class _Search:
     def _is_before(self, first: Int, place: Vec, value: Vec, mask: Value | None = None) -> Vec:
         """Whether elements of the row come before the values, as PyTorch has it with NaNs."""
         access = Access(first, 0, place)
-        element = Accessor(self.f, self.buffers[SORTED], self.dtype, mask).load(access)
+        element = Accessor(self.f, self.sorted.base, self.dtype, mask).load(access)
         is_signed = DTYPES[self.dtype].kind == "int"
         predicate = "le" if self.right else "lt"
         return element.compare(("s" if is_signed else "u") + predicate, value)

@@ -1,11 +1,11 @@
-"""What a Search computes."""
+"""The spec of Search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from ...spec import KernelSpec, Size, Unknown
+from ...spec import BufferAccess, Index, KernelSpec, Size, Unknown, at_loops
 
 
 @dataclass(frozen=True)
@@ -21,3 +21,23 @@ class Search(KernelSpec[Unknown]):
     length: Size[Unknown]
     count: Size[Unknown]
     right: bool
+
+
+class Accesses(NamedTuple):
+    """A kernel's accesses."""
+
+    sorted: BufferAccess
+    values: BufferAccess
+    places: BufferAccess
+
+
+def accesses(spec: Search) -> Accesses:
+    """Return a kernel's accesses."""
+    is_shared = spec.buffers[0].shape[0] == 1
+    index = (Index() if is_shared else Index(loop=0), Index(loop=1))
+    dtypes, given = (spec.buffers[0].dtype,), (spec.rows, spec.count)
+    return Accesses(
+        BufferAccess(0, index, (spec.rows, spec.length)),
+        at_loops(1, given, dtypes),
+        at_loops(2, given, ("i64",), True),
+    )

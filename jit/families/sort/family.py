@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...dependence import Launch
 from ...evaluation import Evaluation
-from ...spec import Index
 from ...spec_check import check_ranks
-from ..family import BufferAccess, Example, Family
+from ..family import Example, Family
 from .reference import sort
-from .sort import X, emit
-from .spec import Sort
-
-
-def _accesses(spec: Sort) -> Iterable[BufferAccess]:
-    yield X, (Index(loop=0), Index(loop=1)), (spec.rows, spec.keep)
+from .sort import emit
+from .spec import Sort, accesses
 
 
 def _evaluate(run: Evaluation, spec: Sort) -> None:
@@ -41,4 +34,4 @@ EXAMPLES = (
     ),
 )
 
-FAMILY = Family(Sort, emit, _accesses, _evaluate, _check, _follow, EXAMPLES)
+FAMILY = Family(Sort, emit, accesses, _evaluate, _check, _follow, EXAMPLES)

@@ -1,4 +1,5 @@
-"""What the ways to sort a row share: resolved sizes, scratch, and how elements become keys."""
+"""The common part of the ways to sort a row: resolved sizes, scratch, and the conversion of elements to
+keys."""
 
 from __future__ import annotations
 
@@ -17,7 +18,6 @@ from .spec import Sort
 FEW = 64  # elements kept sorted while a long row goes by, at most
 VALUES_OF_DIGIT = 256
 LOW_HALF = (1 << 32) - 1
-X, VALUES, INDICES = range(3)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def is_wide(self) -> bool:
-        """Whether keys have 64 bits, beside which places lie."""
+        """Whether keys have 64 bits, with separate indices."""
         return DTYPES[self.dtype].register in ("double", "i64")
 
     @property
@@ -65,7 +65,7 @@ class Problem:
 def problem_of(spec: Sort, sizes: Sequence[Int]) -> Problem:
     """Return the problem of `spec`."""
     return Problem(
-        spec.descending, spec.buffers[X].dtype, resolve(spec.length, sizes), resolve(spec.keep, sizes)
+        spec.descending, spec.buffers[0].dtype, resolve(spec.length, sizes), resolve(spec.keep, sizes)
     )
 
 

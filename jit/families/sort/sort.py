@@ -17,15 +17,16 @@ from ...llvm.abi import Generated, check_schedule
 from ...llvm.constants import splat_int
 from ...llvm.function import Function, Int, Value
 from ...llvm.vector import Vec
+from ...loops.affine import Operand
 from ...loops.bodies import LANES
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ..family import Variant
-from .problem import FEW, INDICES, VALUES, VALUES_OF_DIGIT, Problem, Row, ScratchLayout, X, problem_of
-from .spec import Sort
+from .problem import FEW, VALUES_OF_DIGIT, Problem, Row, ScratchLayout, problem_of
+from .spec import Sort, accesses
 
 SHORT = 64  # elements of a row that are ranked one against all
-FEW_OF = 4  # the first FEW are kept sorted of a row that has so many times as many
+FEW_OF = 4  # times FEW: in longer rows the first FEW are kept sorted
 WORD = 8  # bytes
 WORDS = f"<{LANES} x i64>"
 
@@ -41,14 +42,11 @@ def emit(f: Function, spec: Sort, sizes: Sequence[Int], schedule: str | None) ->
     """Emit the kernel of a Sort; see `abi.Generator`. The one schedule is "rows"."""
     check_schedule("sort", schedule, ["rows"])
     problem = problem_of(spec, sizes)
-    buffers = [f.load("ptr", f.at(f.params[0], "ptr", i), align=8) for i in range(3)]
+    touched = accesses(spec)
+    operands = [Operand.of(f, spec, access, sizes) for access in (touched.x, touched.values, touched.indices)]
     scratch = ScratchLayout.of(f, problem)
     with f.loop(f.params[3], f.params[4]) as row:
-        element, number = problem.element, row.index
-        x = f.at(buffers[X], element, f.mul(number, problem.length))
-        values = f.at(buffers[VALUES], element, f.mul(number, problem.keep))
-        indices = f.at(buffers[INDICES], "i64", f.mul(number, problem.keep))
-        _emit_row(Row(f, problem, scratch, x, values, indices))
+        _emit_row(Row(f, problem, scratch, *(operand.at([row.index]) for operand in operands)))
     terms = ((WORD * problem.n_arrays, (spec.length,)), (WORD * problem.fixed_words, ()))
     cost = (WORD * (problem.n_digits + 1), (spec.length,))
     return Generated(Work(((spec.rows, 1),), terms, (cost,)), "rows")
@@ -99,7 +97,7 @@ def _both(f: Function, a: bool | Value, b: bool | Value) -> bool | Value:
 
 
 def _when(f: Function, conditions: Sequence[tuple[bool | Value, bool]], run: Callable[[], None]) -> None:
-    """Emit `run` where every condition is what is asked."""
+    """Emit `run` under all conditions."""
     if not conditions:
         run()
         return

@@ -102,8 +102,10 @@ class Case:
 
     @property
     def is_of_bytes(self) -> bool:
-        """Whether kernels multiply bytes: convolutions need integers of a byte without their zero points."""
-        return self.has_bytes and not (self.kind == "conv" and self.form == "int8, channels, zeros")
+        """Whether kernels multiply bytes: grouped convolutions need integers of a byte without their zero
+        points."""
+        is_grouped = self.operator in ("conv grouped", "conv depthwise")
+        return self.has_bytes and not (is_grouped and self.form == "int8, channels, zeros")
 
     @property
     def is_torchao(self) -> bool:

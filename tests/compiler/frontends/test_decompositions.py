@@ -33,3 +33,44 @@ def test_multilabel_margin_loss_by_torch_compile(reduction: str, shape: tuple[in
         (loss * torch.arange(1.0, loss.numel() + 1).reshape(loss.shape)).sum().backward()
         found.append((loss.detach(), leaf.grad))
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float32), (torch.float32, torch.float64)])
+def test_threshold_backward_has_the_common_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten.threshold_backward(grad, x, 0.5) * 2
+
+    args = torch.randn(9).to(dtypes[0]), torch.randn(9).to(dtypes[1])
+    found, expected = shapevm.compile(Model(), args)(*args), Model()(*args)
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("mask_type", [0, 1])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_query_that_reads_nothing_gives_nan(need_weights: bool, mask_type: int) -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    inner = (
+        attention.in_proj_weight,
+        attention.in_proj_bias,
+        attention.out_proj.weight,
+        attention.out_proj.bias,
+    )
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            made = torch._native_multi_head_attention(
+                x, x, x, 8, 2, *inner, mask, need_weights, True, mask_type
+            )
+            return made[0]
+
+    x, mask = torch.randn(3, 5, 8), torch.zeros((5, 5) if mask_type == 0 else (3, 5), dtype=torch.bool)
+    mask[1] = True
+    with torch.no_grad(), shapevm.compile(Model(), (x, mask)) as exe:
+        expected = Model()(x, mask)
+        assert expected.isnan().any() and not expected.isnan().all()
+        torch.testing.assert_close(exe(x, mask), expected, equal_nan=True)

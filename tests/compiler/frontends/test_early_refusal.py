@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from shapevm.compiler.frontends import exported_program
 from shapevm.compiler.frontends.early_refusal import EarlyRefusal, until_refused
-from shapevm.compiler.frontends.exported_program import export_model
+from shapevm.compiler.frontends.export import export_model, sizes_are_alike
 
 import shapevm
 
@@ -84,7 +83,7 @@ def test_errors_of_the_model_stay_what_they_are():
 
 
 def test_guards_outside_of_a_watch_are_left_alone():
-    with pytest.raises(EarlyRefusal), until_refused(), exported_program._sizes_are_alike():
+    with pytest.raises(EarlyRefusal), until_refused(), sizes_are_alike():
         torch.export.export(Asks(), (torch.ones(4, 3),), dynamic_shapes=dim(1), strict=False)
-    with pytest.raises(Exception, match="Not all values of n"), exported_program._sizes_are_alike():
+    with pytest.raises(Exception, match="Not all values of n"), sizes_are_alike():
         torch.export.export(Asks(), (torch.ones(4, 3),), dynamic_shapes=dim(1), strict=False)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import import_program
 from shapevm.compiler.ir.graph import Graph
 from shapevm.compiler.passes.decompose import decompose
 from shapevm.compiler.reference import run
 from shapevm.compiler.verify import verify
 
-from shapevm.pytree import flatten_call, from_json, unflatten
+from shapevm.calls.pytree import read_signature, read_structure
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 SHAPES = [(1, 1), (1, 2), (2, 1), (3, 19), (17, 37), (32, 1)]
@@ -65,8 +66,8 @@ def graph_of(model: torch.nn.Module, names: tuple[str, ...]) -> Graph:
 
 
 def call(graph: Graph, inputs: dict[str, torch.Tensor]) -> Any:
-    leaves = flatten_call((), inputs, from_json(graph.structure["inputs"]))
-    return unflatten(run(graph, [x.numpy() for x in leaves]), from_json(graph.structure["outputs"]))
+    leaves = read_signature(graph.structure["inputs"]).flatten((), inputs)
+    return read_structure(graph.structure["outputs"]).unflatten(run(graph, [x.numpy() for x in leaves]))
 
 
 @pytest.mark.parametrize(

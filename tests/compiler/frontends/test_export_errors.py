@@ -142,3 +142,45 @@ def test_script_keeps_the_branch():
     exe = shapevm.compile(torch.jit.script(Branch()), (X,), strategy="generic")
     for x in (X.abs(), -X.abs()):
         assert torch.equal(exe(x), Branch()(x))
+
+
+class _Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
+class KeysCache(_Pair):
+    """Named as caches are."""
+
+
+class _Returns(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        return self.kind(x, x + 1)
+
+
+class _Takes(torch.nn.Module):
+    def forward(self, pair):
+        return pair.first + pair.second
+
+
+def test_objects_that_torch_export_does_not_know_are_named_with_the_fix():
+    x = torch.ones(3)
+    with pytest.raises(shapevm.ArgumentError, match=r"returns a _Pair, .*; return its .*register_dataclass"):
+        shapevm.compile(_Returns(_Pair), (x,))
+    with pytest.raises(shapevm.ArgumentError, match="returns a KeysCache, .* or give use_cache=False; the"):
+        shapevm.compile(_Returns(KeysCache), (x,))
+    with pytest.raises(shapevm.ArgumentError, match="takes a _Pair, which torch.export .*; give its tensors"):
+        shapevm.compile(_Takes(), (_Pair(x, x),))
+
+
+def test_what_torch_alone_does_not_trace_is_one_sentence() -> None:
+    class Read(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + x.numpy().sum()
+
+    with pytest.raises(shapevm.UnsupportedOp, match=r"torch.export cannot trace .*; .* in other operators"):
+        shapevm.compile(Read(), (torch.rand(3),))

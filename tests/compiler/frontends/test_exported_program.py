@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import import_program
 from shapevm.compiler.frontends.importer import find_converter, known_overloads, register_converter
 from shapevm.compiler.ir.errors import GuardError, ShapeError, UnsupportedOp
 from shapevm.compiler.ir.graph import Graph
@@ -21,7 +22,7 @@ from torch.export import Dim
 from torch.utils._pytree import tree_map
 
 import shapevm
-from shapevm.pytree import flatten_call, from_json, unflatten
+from shapevm.calls.pytree import read_signature, read_structure
 
 
 def module(forward: Any) -> torch.nn.Module:
@@ -38,9 +39,9 @@ def compiled(
 
 
 def call(graph: Graph, *args: Any, **kwargs: Any) -> Any:
-    leaves = flatten_call(args, kwargs, from_json(graph.structure["inputs"]))
+    leaves = read_signature(graph.structure["inputs"]).flatten(args, kwargs)
     leaves = [leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    return unflatten(run(graph, leaves), from_json(graph.structure["outputs"]))
+    return read_structure(graph.structure["outputs"]).unflatten(run(graph, leaves))
 
 
 class Pair(NamedTuple):

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from shapevm.compiler.frontends.exported_program import decomposition_table, export_model
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import decomposition_table
 from shapevm.compiler.frontends.functional import functional
 from shapevm.compiler.frontends.fx_nodes import is_operator, source_of
 from shapevm.compiler.frontends.parts import taken_apart

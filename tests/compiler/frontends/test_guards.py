@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import sympy
 import torch
-from shapevm.compiler.frontends.guards import excludes_0_and_1
+from shapevm.compiler.frontends.guards import excludes_0_and_1, parse_guard
+from shapevm.compiler.ir.graph import SymbolInfo
 from torch import nn
 from torch.export import Dim
 
@@ -19,6 +20,9 @@ LINES = 1 + sympy.floor((T - 3) / 4)
     ("condition", "size"),
     [
         (sympy.Ne(S, 1), "s"),
+        (sympy.Ne(8 * S, 8), "s"),
+        (sympy.Ne(8 * S, 16), None),
+        (sympy.Ne(S * T, 1), None),
         (sympy.Ne(sympy.Mod(LINES, S * LINES), 0), "s"),
         (sympy.Ne(sympy.Mod(LINES, 2 * LINES), 0), None),
         (sympy.Ne(sympy.Mod(LINES, S), 0), None),
@@ -27,6 +31,60 @@ LINES = 1 + sympy.floor((T - 3) / 4)
 )
 def test_which_conditions_refuse_a_size_of_1_alone(condition: sympy.Basic, size: str | None) -> None:
     assert excludes_0_and_1(condition) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "holds"),
+    [
+        ("math.ceil(L['x'].size()[0] / 8) != 0", 0, False),
+        ("math.ceil(L['x'].size()[0] / 8) == 2", 9, True),
+        ("math.floor(L['x'].size()[0] / 8) == 1", 15, True),
+        ("math.trunc((L['x'].size()[0] - 9) / 4) == -1", 2, True),
+        ("L['x'].size()[0] / 22 - 0.5 >= 0.001", 11, False),
+        ("L['x'].size()[0] / 22 - 0.5 >= 0.001", 12, True),
+        ("L['x'].size()[0] / 22 - 0.5 < 0.001", 11, True),
+        ("L['x'].size()[0] / 22 - 0.5 < 0.001", 12, False),
+        ("0.5 - L['x'].size()[0] / 22 <= 0.001", 10, False),
+        ("0.5 - L['x'].size()[0] / 22 <= 0.001", 11, True),
+        ("L['x'].size()[0] / 3 == 2.5", 7, False),
+        ("L['x'].size()[0] / 3 != 2.5", 8, True),
+        ("L['x'].size()[0] / 2 == 1.5", 3, True),
+        ("L['x'].size()[0] / 2 > 1.5", 3, False),
+        ("L['x'].size()[0] / 2 > 1.5", 4, True),
+        ("torch.sym_float(L['x'].size()[0]) <= 2.5", 3, False),
+        ("L['x'].size()[0] ** 0.5 >= 3", 8, False),
+        ("L['x'].size()[0] ** 0.5 >= 3", 9, True),
+        ("math.ceil(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 9, False),
+        ("math.ceil(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 10, True),
+        ("math.ceil(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 16, True),
+        ("math.ceil(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 17, False),
+        ("math.ceil(torch.sym_float(L['x'].size()[0]) ** 0.5) >= 0", 0, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 15, False),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 16, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 24, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) == 4", 25, False),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) != 4", 24, False),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) < 4", 15, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) < 4", 16, False),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) <= 4", 24, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) > 4", 24, False),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) > 4", 25, True),
+        ("math.trunc(torch.sym_float(L['x'].size()[0]) ** 0.5) >= 4", 16, True),
+        ("round(0.25*torch.sym_float(L['x'].size()[0])) == 1", 2, False),
+        ("round(0.25*torch.sym_float(L['x'].size()[0])) == 1", 3, True),
+        ("round(0.25*torch.sym_float(L['x'].size()[0])) == 2", 6, True),
+        ("round(0.25*torch.sym_float(L['x'].size()[0])) == 2", 10, True),
+        ("round(L['x'].size()[0] / 3) == 2", 7, True),
+        ("round(1.0*torch.sym_float(round(2.0*torch.sym_float(L['x'].size()[0])))) == 6", 3, True),
+        ("torch.sym_min(2, L['x'].size()[0]) == 2", 1, False),
+        ("torch.sym_max(2, L['x'].size()[0]) == 2", 1, True),
+        ("Max(3, Min(L['x'].size()[0], 7)) == 7", 8, True),
+        ("Mod(L['x'].size()[0], 4) == 1 or not L['x'].size()[0] < 9", 5, True),
+    ],
+)
+def test_guards_are_read(text: str, at: int, holds: bool) -> None:
+    condition = parse_guard(text, {("x",): (S,)}, {"s": SymbolInfo("s", 0, 1 << 20)})
+    assert bool(condition.subs(S, at)) == holds
 
 
 class Audio(nn.Module):
@@ -51,3 +109,19 @@ def test_a_batch_of_one_behind_strided_convolutions() -> None:
     for n, t in ((1, 200), (1, 64), (2, 333)):
         x = torch.randn(n, 1, t)
         torch.testing.assert_close(exe(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_guard_beside_a_float_without_an_exact_decimal_fits_64_bits() -> None:
+    """As resizing with antialiasing asks it."""
+
+    class Smoothed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * max((x.shape[0] / 11 - 1.0) / 2.0, 0.001)
+
+    smoothed = Smoothed()
+    exe = shapevm.compile(smoothed, (torch.randn(18),), dynamic_shapes=({0: Dim.AUTO},), strategy="generic")
+    for n in (12, 18, 101):
+        x = torch.randn(n)
+        torch.testing.assert_close(exe(x), smoothed(x))
+    with pytest.raises(shapevm.Error, match="at least 12"):
+        exe(torch.randn(11))

@@ -11,7 +11,7 @@ from shapevm.compiler.frontends.packed_weights import parameters
 from torch import nn
 
 import shapevm
-from shapevm.inspect import inspection
+from shapevm.reports.inspect import inspection
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -27,8 +27,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
 import shapevm
-from shapevm import dynamo
-from shapevm.inspect import inspection
+from shapevm.pytorch import dynamo
+from shapevm.reports.inspect import inspection
 from shapevm.runner import runner_path
 
 NATIVE = shapevm.Options(fallback="error")

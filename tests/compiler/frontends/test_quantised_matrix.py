@@ -22,7 +22,7 @@ from torchao.quantization import MappingType
 from torchao.quantization.quant_primitives import choose_qparams_affine, quantize_affine
 
 import shapevm
-from shapevm.inspect import inspection
+from shapevm.reports.inspect import inspection
 from shapevm.runner import runner_path
 
 from .quantised_cases import (

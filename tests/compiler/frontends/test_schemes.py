@@ -19,7 +19,7 @@ from torchao.quantization.granularity import PerAxis, PerGroup, PerRow, PerTenso
 from torchao.quantization.quantize_.workflows.float8.float8_tensor import Float8Tensor
 
 import shapevm
-from shapevm.inspect import inspection
+from shapevm.reports.inspect import inspection
 
 ROWS = torch.export.Dim("rows", min=1, max=64)
 #: For a target that multiplies no bytes: integers stay integers there, however few they are.

@@ -1,5 +1,7 @@
 """Dimension expressions: their algebra, their text, their values."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from shapevm.compiler.ir.dims import (
     format_dim,
     parse_dim,
     product,
+    rounded,
     shapes_equal,
     simplify,
     symbol,
@@ -104,3 +107,11 @@ def test_refused(text):
 def test_missing_symbol():
     with pytest.raises(KeyError, match="t"):
         evaluate(S + T, {"s": 1})
+
+
+@pytest.mark.parametrize("below", [1, 2, 3, 4, 6, 7])
+def test_halves_are_rounded_to_the_even_integer(below: int) -> None:
+    n = symbol("n")
+    expression = rounded(3 * n - 5, below)
+    for at in range(20):
+        assert expression.subs(n, at) == round(Fraction(3 * at - 5, below))

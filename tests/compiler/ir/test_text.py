@@ -18,7 +18,7 @@ TEXT = """\
 graph "demo"
   symbol batch min=1 max=64 multiple_of=2 why="model.py:9 \\"x\\""
   symbol s0 min=0 multiple_of=1
-  structure {"in": "(*, *)", "n": [1, 2]}
+  structure {"inputs": "(*, *)", "state": ["n"]}
   state "steps" i64 int64[2](3, -1)
   state "scale = \\"x\\"" bf16 uint16[](16256)
   input %x: f32[batch, 384] as "x.0"
@@ -171,8 +171,8 @@ def test_types(text):
         ("", "line 1: 'graph' expected, in ''"),
         ('graph "g"\n state "s" f32 int64[1](0)', "line 2: the array is int64, which does not hold f32"),
         ('graph "g"\n state "s" f32', "a state such as"),
-        ('graph "g"\n structure [1]', "a structure is a JSON object"),
-        (f'graph "g"\n structure {"[" * 100000}', "line 2: the text is nested too deeply"),
+        ('graph "g"\n structure [1]', "it must be an object with inputs"),
+        (f'graph "g"\n structure {"[" * 100000}', "line 2: it nests deeper than 200"),
         (f'graph "g"\n input %x: {"list<" * 9999}int{">" * 9999}', "line 2: the text is nested too deeply"),
         ('graph "g"\n input %x: f32[9**9**9]', "'9 .. 9 .. 9' is no sum, product"),
         ('graph "g"\n input %x: f32[n//0]', "dimension 'n//0': a division by 0"),

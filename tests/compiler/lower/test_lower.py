@@ -203,12 +203,36 @@ def test_attention_block_moves_nothing(mask):
         wide = None
         if rest:
             wide = b.one("expand", b.one("reshape", rest[0], shape=(B, 1, 1, L)), shape=(B, 2, L, L))
-        out = b.one("attention", q, k, v, wide, scale=0.5)
+        out = b.one("attention", q, k, v, wide, scale=0.5, safe=True)
         joined = b.one("reshape", b.one("permute", out, axes=(0, 2, 1, 3)), shape=(B, L, 8))
         return finish(graph, linear(b, joined, 8, 8, "o"))
 
     specs = check(build, 5, ["matmul", "matmul", "matmul", "attention", "matmul"])
     assert all(spec.product.batch == () for spec in specs if spec.family == "matmul")
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "f32"])
+def test_segment_attention_moves_nothing(mask):
+    def build():
+        inputs = {"x": ("f32", (B, 8)), "offsets": ("i64", (L,))} | ({"mask": (mask, (B, B))} if mask else {})
+        graph, b, (x, offsets, *rest) = new_graph(**inputs)
+        whole = b.one("reshape", linear(b, x, 8, 24, "qkv"), shape=(B, 3, 2, 4))
+        cuts = (b.one("slice", whole, axis=1, start=i, length=1, step=1) for i in range(3))
+        rows = [b.one("reshape", cut, shape=(B, 2, 4)) for cut in cuts]
+        wide = [b.one("expand", b.one("reshape", seen, shape=(1, B, B)), shape=(2, B, B)) for seen in rest]
+        out = b.one("segment_attention", *rows, offsets, *(wide or [None]), scale=0.5, longest=B)
+        return finish(graph, linear(b, b.one("reshape", out, shape=(B, 8)), 8, 8, "o"))
+
+    check(build, 3, ["matmul", "attention", "matmul"])
+
+
+def test_segment_attention_writes_heads_first():
+    def build():
+        graph, b, (x, offsets) = new_graph(x=("f32", (B, 2, 4)), offsets=("i64", (3,)))
+        out = b.one("segment_attention", x, x, x, offsets, None, scale=0.5, longest=B)
+        return finish(graph, b.one("permute", out, axes=(1, 0, 2)))
+
+    check(build, 1, ["attention"])
 
 
 def test_embedding_gathers_in_place():
@@ -259,7 +283,7 @@ def test_batched_matmul_of_dynamic_operands():
     def build():
         graph, b, (x, y) = new_graph(x=("f32", (B, L, 8)), y=("f32", (B, L, 8)))
         scores = b.one("matmul", x, b.one("permute", y, axes=(0, 2, 1)))
-        return finish(graph, b.one("matmul", b.one("softmax", scores, axis=2), y))
+        return finish(graph, b.one("matmul", b.one("sigmoid", scores), y))
 
     specs = check(build)
     assert [spec.product.b_layout for spec in specs if spec.family == "matmul"] == ["rows", "rows"]

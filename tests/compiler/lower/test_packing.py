@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shapevm.compiler.ir.text import constants, parse
 from shapevm.compiler.lower.packing import pack
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 
 HEAD = 'graph "g"\n symbol s min=1 multiple_of=1\n input %x: f32[s, 3]\n input %y: f32[3, 2]\n'
 NUMBERS = "float32[3, 2](0.1, 0.2, 0.3, 0.4, 0.5, 0.6)"

@@ -9,7 +9,7 @@ from shapevm.compiler.ir.text import constants, parse
 from shapevm.compiler.lower.tying import tie
 from shapevm.compiler.passes import pipeline
 from shapevm.jit.evaluation import f32_to_bf16
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.vm.errors import IndexOutOfRange
 from shapevm.vm.reader import read
 
@@ -45,7 +45,7 @@ spec @gather symbolic
   b1 f32[2,3,32]
   b2 f32[s,3] output
   v0 = load i64 b0[i0]
-  v1 = checked i64 v0 size=37
+  v1 = checked i64 v0 v0 size=37
   v2 = const i64 value=5
   v3 = const i64 value=31
   v4 = shr i64 v1 v2

@@ -1,5 +1,6 @@
 """Operators that put pieces into one output, compiled: the values of eager PyTorch at every size."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,12 @@ def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 Case = tuple[str, Callable[..., Any], Any]
+
+
+def missing(x: torch.Tensor) -> int:
+    return math.ceil(x.shape[0] / 4) * 4 - x.shape[0]
+
+
 CASES: list[Case] = [
     ("rows", lambda x, y: torch.cat([x, y * 2, x]), XY),
     ("rows, then more", lambda x, y: torch.cat([x, y * 2, x]).exp() + 1, XY),
@@ -69,6 +76,8 @@ CASES: list[Case] = [
     ("pad volumes", lambda x: F.pad(x, (1, 0, 0, 2, 1, 1), value=-1.0), (((2, "n", 3, 4), f32),)),
     ("pad ints", lambda x: (F.pad(x, (2, 1), value=7), F.pad(x == 1, (1, 1), value=True)), ((("n",), i64),)),
     ("pad by sizes", lambda x: F.pad(x, (0, x.shape[0])), X),
+    ("pad or cut", lambda x: F.pad(x, (0, 0, 7 - x.shape[0], 2), value=3.0), X),
+    ("pad to whole blocks", lambda x: F.pad(x, (0, 0, 0, missing(x))), X),
     ("roll", lambda x: (x.roll(2, 0), x.roll((1, -1), (1, 0)), x.roll(4), x.roll(-7, 1)), X),
     ("slice_scatter", lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3), X),
     ("slice_scatter end", lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 0, 4, 3), (((3, 7), f32),)),

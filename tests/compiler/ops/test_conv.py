@@ -11,8 +11,11 @@ from torch import nn
 import shapevm
 
 from .compiled import check
+from .test_torch import Function
 
 f32, f16, bf16, f64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+
+AUTO = torch.export.Dim.AUTO
 
 
 def weight(*shape: int, dtype: torch.dtype = f32) -> torch.Tensor:
@@ -135,3 +138,74 @@ def test_a_residual_network_at_any_shape() -> None:
     for shape in ((1, 3, 32, 32), (3, 3, 17, 45), (2, 3, 64, 16)):
         x = torch.randn(*shape)
         torch.testing.assert_close(exe(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def taps(x: torch.Tensor, *shape: int) -> torch.Tensor:
+    """Return a weight of shape [channels of x, *shape] that depends on x's size only."""
+    n = x.shape[1] * torch.Size(shape).numel()
+    return torch.sin(torch.arange(n, dtype=f32) * 1.7).to(x.dtype).reshape(x.shape[1], *shape)
+
+
+def modulated(x: torch.Tensor, stride: int = 1) -> torch.Tensor:
+    """Each image of the batch under a weight of its own: groups are the batch."""
+    n, c, height, width = x.shape
+    w = (weight(5, 4, 3, 3, dtype=x.dtype)[None] * x.mean((2, 3))[:, None, :, None, None]).flatten(0, 1)
+    made = F.conv2d(x.reshape(1, n * c, height, width), w, stride=stride, padding=1, groups=n)
+    return made.reshape(n, 5, made.shape[2], made.shape[3])
+
+
+def modulated_up(x: torch.Tensor) -> torch.Tensor:
+    n, c, height, width = x.shape
+    w = (weight(4, 5, 3, 3)[None] * x.mean((2, 3))[:, :, None, None, None]).flatten(0, 1)
+    made = F.conv_transpose2d(x.reshape(1, n * c, height, width), w, stride=2, groups=n)
+    return made.reshape(n, 5, made.shape[2], made.shape[3])
+
+
+GROUPS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...], torch.dtype]] = {
+    "line": (lambda x: F.conv1d(x, taps(x, 1, 3), padding=1, groups=x.shape[1]), (2, 4, 9), f32),
+    "image": (lambda x: F.conv2d(x, taps(x, 1, 3, 2), taps(x), 2, groups=x.shape[1]), (2, 4, 7, 6), f32),
+    "same": (lambda x: F.conv2d(x, taps(x, 1, 3, 2), padding="same", groups=x.shape[1]), (2, 4, 7, 6), f32),
+    "volume": (lambda x: F.conv3d(x, taps(x, 1, 2, 2, 2), groups=x.shape[1]), (2, 4, 3, 5, 4), f32),
+    "unbatched": (lambda x: F.conv2d(x[0], taps(x, 1, 3, 3), groups=x.shape[1]), (1, 4, 7, 6), f32),
+    "transposed line": (lambda x: F.conv_transpose1d(x, taps(x, 2, 3), groups=x.shape[1]), (2, 4, 9), f32),
+    "transposed": (
+        lambda x: F.conv_transpose2d(x, taps(x, 1, 3, 3), None, 2, 1, 1, x.shape[1], 2), (2, 4, 7, 6), f32,
+    ),
+    "transposed volume": (
+        lambda x: F.conv_transpose3d(x, taps(x, 1, 2, 2, 2), groups=x.shape[1]), (2, 4, 3, 5, 4), f32,
+    ),
+    "pairs": (lambda x: F.conv1d(x, taps(x, 2, 3), groups=x.shape[1] // 2), (2, 4, 9), f32),
+    "batch": (modulated, (2, 4, 7, 6), f32),
+    "batch in f64": (modulated, (2, 4, 7, 6), f64),
+    "batch, transposed": (modulated_up, (2, 4, 7, 6), f32),
+    "f16": (lambda x: F.conv1d(x, taps(x, 1, 3), groups=x.shape[1]), (2, 4, 9), f16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_that_a_call_tells(name: str) -> None:
+    function, shape, dtype = GROUPS[name]
+    axes, native = {0: AUTO, 1: AUTO, 2: AUTO}, shapevm.Options(fallback="error")
+    axes = {
+        axis: size for axis, size in axes.items() if shape[axis] != 1 and (axis != 1 or "batch" not in name)
+    }
+    example = weight(*shape, dtype=dtype)
+    model = Function(function)
+    with shapevm.compile(model, (example,), dynamic_shapes=((axes,),), options=native) as exe:
+        for n, channels, side in ((2, 4, 7), (1, 2, 6), (5, 8, 11), (3, 4, 5)):
+            sizes = [(n, channels, side)[axis] if axis in axes else size for axis, size in enumerate(shape)]
+            x = weight(*sizes, dtype=dtype)
+            tolerance = {f16: 4e-3, f64: 1e-12}.get(dtype, 2e-5)
+            torch.testing.assert_close(exe(x), model(x), rtol=tolerance, atol=tolerance)
+
+
+def test_groups_that_do_not_divide_the_channels() -> None:
+    def pairs(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return F.conv1d(x, weight(x.shape[1] * 3, dtype=f32).reshape(x.shape[1], 1, 3), groups=like.shape[0])
+
+    x = torch.randn(2, 4, 9)
+    shapes = (({1: AUTO}, {0: AUTO}),)
+    with shapevm.compile(Function(pairs), (x, torch.zeros(4)), dynamic_shapes=shapes) as exe:
+        torch.testing.assert_close(exe(x, torch.zeros(4)), pairs(x, torch.zeros(4)))
+        with pytest.raises(shapevm.Error, match="must be|groups"):
+            exe(x, torch.zeros(3))

@@ -243,7 +243,7 @@ def test_sizes_that_must_agree() -> None:
     )
     x = torch.arange(3.0)
     assert exe(x, x > 0).tolist() == [1, 2]
-    with pytest.raises(GuardError, match="masked_select: sizes s0 and s1 must be equal"):
+    with pytest.raises(GuardError, match="masked_select: sizes b and a must be equal"):
         exe(x, torch.ones(5, dtype=torch.bool))
 
 

@@ -146,11 +146,12 @@ def test_torch_names_are_unique_and_whole() -> None:
         pytest.importorskip(package)
     has_torchvision = hasattr(torch.ops.torchvision, "nms")  # where it is imported, and loads
     here = [x for x in names if has_torchvision or not x.startswith("torchvision.")]
+    here.remove("shapevm.paged_attention.default")  # programs of shapevm.nn alone have it
     for name in here:
         namespace, op, overload = name.split(".")
-        assert overload in getattr(getattr(torch.ops, namespace), op).overloads(), (
-            f"{name} is no overload of torch"
-        )
+        known = getattr(torch.ops, namespace)
+        found = getattr(known, op, None) or getattr(known, f"{op}_")  # some are in place only
+        assert overload in found.overloads(), f"{name} is no overload of torch"
 
 
 @pytest.mark.parametrize(("op", "sample"), list(cases()), ids=case_id)

@@ -33,7 +33,7 @@ def compiled(model: Model, args: tuple[torch.Tensor, ...], *shapes: Any) -> shap
     dynamic = {"x": shapes[0], "rest": shapes[1:]} if shapes else None
     program = torch.export.export(model, args, dynamic_shapes=dynamic)
     made = shapevm.compile(program, options=shapevm.Options(fallback="error"))
-    assert not shapevm.executable.torch_operators(made.machine)
+    assert not shapevm.program.executable.torch_operators(made.machine)
     return made
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from shapevm.compiler.frontends.exported_program import export_model
+from shapevm.compiler.frontends.export import export_model
 
 import shapevm
 

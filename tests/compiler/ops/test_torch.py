@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from shapevm.compiler.frontends.exported_program import ProgramImporter, array_of, export_model
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import ProgramImporter, array_of
 from shapevm.compiler.frontends.exported_program import decompose as torch_decompose
 from shapevm.compiler.passes.decompose import decompose
 from shapevm.compiler.reference import run
@@ -470,6 +471,14 @@ GATHERS: list[Case] = [
         (((4, 3, "n"), f32), ((5,), i64)),
     ),
     ("index apart", lambda x, i: x[i % 4, :, i % 2], (((4, "n", 2), f32), ((5,), i64))),
+    (
+        "index row by row",
+        lambda x: (
+            x.flatten()[torch.arange(x.shape[0])[:, None] * x.shape[1] + torch.arange(x.shape[1])],
+            x.flatten()[torch.arange(x.shape[1])[:, None] + x.shape[1] * torch.arange(x.shape[0])],
+        ),
+        X,
+    ),
     ("index counting", lambda x: (x[torch.arange(x.shape[0])], x[:, torch.arange(1, 3)]), X),
     ("index grid", lambda x: x[torch.arange(x.shape[0])[:, None], torch.arange(3)[None, :]], X),
     ("index grid reversed", lambda x: x[torch.arange(x.shape[0])[None, :], torch.arange(3)[:, None]], X),

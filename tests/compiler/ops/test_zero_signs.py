@@ -3,9 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from shapevm.jit.llvm.target import host_target
 
 import shapevm
 
+HAS_EAGERS_VECTORS = ("AVX512" in torch.backends.cpu.get_cpu_capability()) == ("v4" in host_target())
 ZEROS = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 0.5, -0.5, 100.0, -100.0]).repeat(8)
 FUNCTIONS = {
     "relu": F.relu,
@@ -41,6 +43,8 @@ class Model(torch.nn.Module):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_zeros_have_the_sign_that_eager_gives_them(name):
+    if name == "gelu" and not HAS_EAGERS_VECTORS:
+        pytest.skip("eager's gelu has other signs with other vectors; this run compiles for another target")
     expected = FUNCTIONS[name](ZEROS)
     found = shapevm.compile(Model(FUNCTIONS[name]), (ZEROS,), strategy="generic")(ZEROS)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

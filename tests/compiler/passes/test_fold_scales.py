@@ -15,7 +15,7 @@ from shapevm.compiler.passes.fold_scales import fold_scales
 from torch import nn
 
 import shapevm
-from shapevm.options import Options
+from shapevm.build.options import Options
 
 WEIGHT, FACTOR = "0.1, 1.0, 1.5, 2.0, 2.5, 3.0", "2.0, 0.5, -1.0"
 

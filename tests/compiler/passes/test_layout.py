@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from shapevm.compiler.frontends.exported_program import export_model, import_program
+from shapevm.compiler.frontends.export import export_model
+from shapevm.compiler.frontends.exported_program import import_program
 from shapevm.compiler.ir.graph import Node
 from shapevm.compiler.passes.pipeline import run
 from shapevm.jit.spec import KernelSpec

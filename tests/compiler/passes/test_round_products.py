@@ -15,7 +15,7 @@ from shapevm.jit.spec_reader import from_json
 from torch import nn
 
 import shapevm
-from shapevm.inspect import inspect_text, inspection
+from shapevm.reports.inspect import inspect_text, inspection
 
 AMX = "x86-64-v4-amx"
 ROWS = torch.export.Dim("rows", min=1, max=512)

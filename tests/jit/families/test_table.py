@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from shapevm.jit.compiler import bounds, compile_kernel
 from shapevm.jit.dependence import Launch, Mixed, Number, Shared
-from shapevm.jit.evaluation import from_memory
+from shapevm.jit.evaluation import from_memory, to_memory
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.family import Example
 from shapevm.jit.families.table import FAMILIES, family_of
@@ -34,13 +34,16 @@ _FITTING = {"search": partial(np.sort, axis=-1), "roi_align": np.abs}
 def buffers_of(spec: KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
     """Return random buffers; integers are small enough to be indices into any axis."""
     rng = np.random.default_rng(0)
-    least = min([3, *dims])
+    least = max(min([3, *dims]), 1)
     made = []
     for buffer in spec.buffers:
         shape = [dims[size.index] if isinstance(size, Dim) else size for size in buffer.shape]
-        kind, numpy = DTYPES[buffer.dtype].kind, DTYPES[buffer.dtype].numpy
-        random = rng.standard_normal(shape) if kind == "float" else rng.integers(0, least, shape)
-        made.append(_FITTING.get(spec.family, np.asarray)(random).astype(numpy))
+        fitting = _FITTING.get(spec.family, np.asarray)
+        if DTYPES[buffer.dtype].kind == "float":
+            random = fitting(rng.standard_normal(shape))
+            made.append(to_memory(random if buffer.dtype == "f64" else np.float32(random), buffer.dtype))
+        else:
+            made.append(fitting(rng.integers(0, least, shape)).astype(DTYPES[buffer.dtype].numpy))
     return made
 
 

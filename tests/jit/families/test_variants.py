@@ -9,6 +9,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.families.attention.attention import BLOCKS
 from shapevm.jit.families.conv.conv import VARIANTS
 from shapevm.jit.families.matmul import variants
+from shapevm.jit.families.matmul.spec import ProductSpec
 from shapevm.jit.families.nest import nest
 from shapevm.jit.families.sort import sort as sort_variants
 from shapevm.jit.spec import Dim, KernelSpec
@@ -16,6 +17,7 @@ from shapevm.vm.objects import parse_object, serialise_object
 
 from .. import nests
 from .attention.test_attention import attention
+from .attention.test_segments import segmented
 from .conv import test_conv, test_depthwise, test_planes, test_winograd, test_winograd_bytes
 from .conv.test_quads import of_bytes
 from .matmul import test_pairs, test_quads
@@ -33,6 +35,13 @@ NARROW = replace(
 )
 SQUARE = test_conv.conv("3x3", "panels")
 SIDE_BY_SIDE = replace(SQUARE, window=replace(SQUARE.window, stride=(3, 3)))
+
+
+def on_tiles(spec: ProductSpec) -> ProductSpec:
+    """Return `spec` with rows of f32 that AMX tiles may multiply."""
+    return replace(spec, bf16x6=True)
+
+
 CASES: dict[str, Case] = {
     # products with a weight in panels
     "one row": (dense(M, 384, 384), (1,), V4, "gemv panels"),
@@ -40,11 +49,12 @@ CASES: dict[str, Case] = {
     "few rows, AVX2": (dense(M, 384, 384), (4,), V3, "gemv panels"),
     "many rows": (dense(M, 384, 384), (128,), V4, "panels"),
     "many rows, AVX2": (dense(M, 384, 384), (128,), V3, "panels"),
-    "many rows, AMX": (dense(M, 384, 384), (128,), AMX, "amx"),
-    "too few rows for AMX": (dense(M, 384, 384), (64,), AMX, "panels"),
-    "sums too short for AMX": (dense(M, 384, 40), (128,), AMX, "panels"),
+    "many rows, AMX": (on_tiles(dense(M, 384, 384)), (128,), AMX, "amx"),
+    "many rows, AMX, as few": (dense(M, 384, 384), (128,), AMX, "panels"),
+    "too few rows for AMX": (on_tiles(dense(M, 384, 384)), (64,), AMX, "panels"),
+    "sums too short for AMX": (on_tiles(dense(M, 384, 40)), (128,), AMX, "panels"),
     "any rows": (dense(M, 384, 384), None, V4, "gemv panels"),
-    "any rows, AMX": (dense(M, 384, 384), None, AMX, "amx gemv panels"),
+    "any rows, AMX": (on_tiles(dense(M, 384, 384)), None, AMX, "amx gemv panels"),
     "rows that may be zeros": (
         replace(dense(M, 384, 384), skips_zeros=True),
         None,
@@ -55,8 +65,8 @@ CASES: dict[str, Case] = {
     "a weight that registers do not hold": (dense(M, 33, 16), (64,), V4, "panels"),
     "a narrow weight, many rows": (NARROW, (128,), V4, "widened"),
     "a narrow weight, any rows": (NARROW, None, V4, "gemv panels widened"),
-    "a narrow weight, many rows, AMX": (NARROW, (128,), AMX, "amx"),
-    "a narrow weight, any rows, AMX": (NARROW, None, AMX, "amx gemv panels widened"),
+    "a narrow weight, many rows, AMX": (on_tiles(NARROW), (128,), AMX, "amx"),
+    "a narrow weight, any rows, AMX": (on_tiles(NARROW), None, AMX, "amx gemv panels widened"),
     "bytes, many rows": (test_quads.product(64, 384), (128,), VNNI, "panels"),
     "bytes, many rows, AMX": (test_quads.product(64, 384), (128,), AMX, "amx-bytes"),
     "bytes, few rows, AMX": (test_quads.product(64, 384), (4,), AMX, "gemv panels"),
@@ -67,8 +77,13 @@ CASES: dict[str, Case] = {
     "pairs, any rows, AMX": (test_pairs.product(64, 2, computed=True), None, AMX, "amx-bytes"),
     "int4 in groups, many rows": (product(224, 64, (7, 2, 640)), (128,), V4, "grouped"),
     "int4 in groups, any rows": (product(224, 64, (7, 2, 640)), None, V4, "gemv grouped"),
-    "int4 in groups, AMX": (product(224, 64, (7, 2, 640)), (128,), AMX, "amx-groups"),
-    "int4 in groups, any rows, AMX": (product(224, 64, (7, 2, 640)), None, AMX, "amx-groups gemv grouped"),
+    "int4 in groups, AMX": (on_tiles(product(224, 64, (7, 2, 640))), (128,), AMX, "amx-groups"),
+    "int4 in groups, any rows, AMX": (
+        on_tiles(product(224, 64, (7, 2, 640))),
+        None,
+        AMX,
+        "amx-groups gemv grouped",
+    ),
     # products of two tensors
     "rows": (batched(0, (2, 3, 50, 64, 32)), (), V4, "packed"),
     "rows of one row tile": (batched(0, (2, 3, 5, 64, 32)), (), V4, "in-place"),
@@ -78,7 +93,7 @@ CASES: dict[str, Case] = {
     "3x3": (SQUARE, (2, 9, 9, 126), V4, "indirection panels"),
     "3x3, AVX2": (SQUARE, (2, 9, 9, 126), V3, "indirection panels"),
     "3x3, AMX": (SQUARE, (2, 9, 9, 126), AMX, "indirection panels"),
-    "3x3 side by side, AMX": (SIDE_BY_SIDE, (2, 9, 9, 126), AMX, "patches amx"),
+    "3x3 side by side, AMX": (on_tiles(SIDE_BY_SIDE), (2, 9, 9, 126), AMX, "patches amx"),
     "3x3 of bytes": (of_bytes("3x3"), (2, 9, 9, 126), VNNI, "indirection panels"),
     "3x3 of bytes, AMX": (of_bytes("many channels"), (2, 4, 4, 32), AMX, "patches amx-bytes"),
     "winograd of bytes": (test_winograd_bytes.conv(test_winograd_bytes.CASES[0]), (), VNNI, "winograd-bytes"),
@@ -98,6 +113,8 @@ CASES: dict[str, Case] = {
     "keys of one block": (attention(64, 64), (1, 2, 64, 512), V4, "one-block values-packed"),
     "keys of several blocks": (attention(64, 64), (1, 2, 64, 513), V4, "online values-packed"),
     "a single query": (attention(64, 64), (1, 2, 1, 2000), V4, "online values-in-place"),
+    "segments": (segmented(64, 64), (3, 2, 64, 99, 4), V4, "segments one-block values-in-place"),
+    "long segments": (segmented(64, 64), (3, 2, 513, 999, 4), V4, "segments online values-packed"),
     # nests
     "pointwise": (nests.gelu(), (8, 512), V4, "pointwise"),
     "rows of sums": (nests.layer_norm(), (8, 384), V4, "rows"),

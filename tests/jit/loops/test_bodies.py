@@ -158,7 +158,7 @@ def test_checked_indices_are_what_they_were_or_an_error(dtype, across):
     b = Body()
     i = b.load(dtype, (N,), at(1 if across else 0))
     domain = (2, N) if across else (N, 2)
-    b.store(b.op("checked", i, dtype="i64", size=M), domain, at(0, 1))
+    b.store(b.op("checked", i, i, dtype="i64", size=M), domain, at(0, 1))
     places = (np.arange(21) % 9).astype(DTYPES[dtype].numpy)
     check(b.nest(*domain), (21, 9), [places])
     for bad in (9, 255) if dtype == "u8" else (9, -1):
@@ -168,6 +168,21 @@ def test_checked_indices_are_what_they_were_or_an_error(dtype, across):
             kernel = Kernel(compile_kernel(b.nest(*domain), None, target))
             with pytest.raises(IndexError, match=f"index {bad} is out of range for a dimension of size 9"):
                 kernel.run([broken, np.empty((2, 21) if across else (21, 2), np.int64)], (21, 9))
+
+
+@pytest.mark.parametrize("dtype", ["i64", "u8"])
+def test_divisors_are_what_they_were_or_an_error(dtype):
+    """Also where masked lanes, behind the last element, are 0, and where loops around have no turn."""
+    b = Body()
+    b.store(b.op("divisor", b.load(dtype, (N,), at(0)), dtype=dtype, size=M), (N, M), at(0, 1))
+    divisors = (np.arange(21) % 9 + 1).astype(DTYPES[dtype].numpy)
+    check(b.nest(N, M), (21, 9), [divisors])
+    divisors[17] = 0
+    for target in HOST_TARGETS:
+        kernel = Kernel(compile_kernel(b.nest(N, M), None, target))
+        with pytest.raises(ZeroDivisionError):
+            kernel.run([divisors, np.empty((21, 9), divisors.dtype)], (21, 9))
+        kernel.run([divisors, np.empty((21, 0), divisors.dtype)], (21, 0))
 
 
 # Instructions -------------------------------------------------------------------------------------------

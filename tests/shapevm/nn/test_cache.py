@@ -244,7 +244,7 @@ def test_memory_that_cannot_be_written_is_refused() -> None:
 def test_constants_of_the_program_are_not_written() -> None:
     """What a C host gets from `initial_state` lies in the file's weights, which may be read-only."""
     exe = nn.compile(Rows(), ROWS)
-    program, error = exe.machine._program, ffi.new("svm_error *")
+    program, error = exe.machine._handle.pointer, ffi.new("svm_error *")
     function = lib.svm_find_function(program, b"initial_state")
     values, x, at = ffi.new("svm_value[3]"), np.ones((1, 4), np.float32), np.array([2])
     fill(values[0], x, [], "x")

@@ -17,7 +17,7 @@ from shapevm.vm.layout import BY_NAME
 
 import shapevm
 from shapevm import nn
-from shapevm.inspect import inspection
+from shapevm.reports.inspect import inspection
 
 
 class Counter(nn.Module):
@@ -126,7 +126,7 @@ def test_the_runner_calls_a_function_by_name(saved: Path, tmp_path: Path) -> Non
 
 
 def test_signatures_are_shown(saved: Path) -> None:
-    from shapevm.inspect import inspect_text, inspection
+    from shapevm.reports.inspect import inspect_text, inspection
 
     rows = inspection(saved)["functions"]
     assert [row["name"] for row in rows] == ["main", "scaled", "reset_to"]
@@ -183,7 +183,7 @@ def test_a_function_needs_an_input() -> None:
         nn.compile(Constant(), {"x": ("n",)}, functions={"answer": {}})
 
 
-@pytest.mark.parametrize("field, value", [("function", 9), ("function", 1), ("is_written", 2)])
+@pytest.mark.parametrize("field, value", [("function", 9), ("function", 1), ("memory", 4)])
 def test_entry_points_of_a_file_are_checked(saved: Path, tmp_path: Path, field: str, value: int) -> None:
     """An input of main that another function claims, or that no function has."""
     import hashlib
@@ -202,3 +202,20 @@ def test_entry_points_of_a_file_are_checked(saved: Path, tmp_path: Path, field: 
         shapevm.load(tmp_path / "x.svm")
     with pytest.raises(shapevm.ArtifactError):
         read(tmp_path / "x.svm")
+
+
+class Differences(nn.Module):
+    """The lengths of parts, from where each begins and where the last one ends."""
+
+    def forward(self, offsets: Any, weights: Any) -> nn.Tensor:
+        return (offsets[1:] - offsets[:-1]) * weights
+
+
+def test_a_size_may_be_an_expression_of_another() -> None:
+    inputs = {"offsets": ("parts + 1",), "weights": ("parts",)}
+    exe = nn.compile(Differences(), inputs, {"parts": (0, 8)})
+    for n in (0, 1, 5):
+        offsets, weights = np.arange(n + 1, dtype=np.float32) ** 2, np.full(n, 2, np.float32)
+        np.testing.assert_array_equal(exe(offsets, weights), np.diff(offsets) * 2)
+    with pytest.raises(shapevm.errors.ShapeError):
+        exe(np.zeros(4, np.float32), np.zeros(4, np.float32))

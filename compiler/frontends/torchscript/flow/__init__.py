@@ -1,9 +1,10 @@
-"""Which way a program goes where only a call decides it.
+"""Control flow that is decided at run time.
 
-`regions` are blocks that are imported apart, `merging` plans what differs between two of them, and `joining`
-makes one value of each such two. `branches` and `loops` use them for `if` and `while`. `optionals` and
-`variants` import an operator once for each case of an argument that may be None or that has two forms.
+`merging` plans the differences between two blocks that are imported apart, and `joining` merges each pair of
+differing values. `branches` and `loops` use them for `if` and `while`.
+`optionals` and `variants` import an operator once for each case of an argument that may be None or that has
+two forms.
 
-How another kind of value is handed on by branches and loops is a plan in `merging`; another way to go is a
-file that calls `branches.branch`.
+To pass another kind of value through branches and loops, add a plan in `merging`; for another kind of branch,
+add a file that calls `branches.branch`.
 """

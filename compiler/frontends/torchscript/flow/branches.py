@@ -1,26 +1,24 @@
-"""Branches that only a call decides: both ways are imported apart, then joined."""
+"""Run-time branches: both ways are imported separately, then joined."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import Error, UnsupportedOp
 from ....ir.graph import Node, Value
 from ....ops.conditions import add_guard
+from ..values.regions import Region, take_back
 from ..values.scalars import condition_of
 from ..values.values import UNINITIALIZED, Fails, Variant, is_same
+from ..walk import Walk
 from .joining import all_values, merger_of, taken, tie_all
 from .merging import Same
-from .regions import Region, take_back
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
 
-def import_if(importer: ScriptImporter, node: Any) -> list[Any]:
-    """Import prim::If: one block where the condition is known, else both."""
+def import_if(importer: Walk, node: Any) -> list[Any]:
+    """Import prim::If: one block if the condition is known, else both."""
     condition = importer.get(node.inputsAt(0))
     blocks = list(node.blocks())
     if isinstance(condition, Variant):
@@ -42,7 +40,7 @@ def import_if(importer: ScriptImporter, node: Any) -> list[Any]:
     return branch(importer, flag, [way(block, is_so) for is_so, block in pairs], tells_form=True)
 
 
-def _import_choice(importer: ScriptImporter, condition: Variant, blocks: Sequence[Any]) -> list[Any]:
+def _import_choice(importer: Walk, condition: Variant, blocks: Sequence[Any]) -> list[Any]:
     """A branch on which form a tensor has: in each block it has that form."""
     if not isinstance(condition.one, bool) or not isinstance(condition.other, bool):
         raise UnsupportedOp("a condition on a tensor whose rank only a call tells cannot be compiled")
@@ -58,12 +56,12 @@ def _import_choice(importer: ScriptImporter, condition: Variant, blocks: Sequenc
 
 
 def _raise_in(block: Any) -> Any:
-    """Return the node of a block that always raises, None where there is none."""
+    """Return the node of a block that always raises, None if there is none."""
     return next((node for node in block.nodes() if node.kind() == "prim::RaiseException"), None)
 
 
 def _import_check(
-    importer: ScriptImporter, condition: Value, blocks: Sequence[Any], which: int, node: Any
+    importer: Walk, condition: Value, blocks: Sequence[Any], which: int, node: Any
 ) -> list[Any]:
     """A branch that raises is a guard; what follows is the other one."""
     b = importer.builder
@@ -93,7 +91,7 @@ def _import_check(
 
 
 def _import_message(
-    importer: ScriptImporter,
+    importer: Walk,
     condition: Value,
     blocks: Sequence[Any],
     which: int,
@@ -113,13 +111,13 @@ def _import_message(
 
 
 def branch(
-    importer: ScriptImporter,
+    importer: Walk,
     condition: Value,
     ways: Sequence[Callable[[], list[Any]]],
     tells_form: bool = False,
 ) -> list[Any]:
-    """Import two ways, of which the condition chooses when a call runs; return their joined results.
-    `tells_form`: the condition is which form a value of two has."""
+    """Import two ways between which the condition chooses at run time; return their joined results.
+    `tells_form`: the condition selects the form of a value of two forms."""
     arms, failed = _imported(importer, ways)
     if failed:
         return _only_way(importer, condition, ways, failed)
@@ -127,9 +125,7 @@ def branch(
         return _joined(importer, condition, arms, tells_form)
 
 
-def _joined(
-    importer: ScriptImporter, condition: Value, arms: Sequence[Region], tells_form: bool
-) -> list[Any]:
+def _joined(importer: Walk, condition: Value, arms: Sequence[Region], tells_form: bool) -> list[Any]:
     """Make an `if` of two ways; return their joined results."""
     merger = merger_of(importer, arms)
     cells = list(dict.fromkeys(cell for arm in arms for cell in arm.after))
@@ -166,7 +162,7 @@ def _joined(
 
 
 def _results(arms: Sequence[Region], i: int) -> list[Any]:
-    """Return what arms give for a variable: where it is not one thing, as it is at their ends."""
+    """Return the arms' values of a variable, as of their ends if these differ."""
     found = [arm.results[i] for arm in arms]
     if all(is_same(found[0], x) for x in found):
         return found
@@ -174,17 +170,17 @@ def _results(arms: Sequence[Region], i: int) -> list[Any]:
 
 
 def _under(flag: Value, made: Any, item: Sequence[Any]) -> Any:
-    """Return what a branch on a form gives, `item` for the other form and for the one. Where these differ in
-    form, the same flag tells which it is: values that depend on it then fit together."""
+    """Return the result of a branch on a form from the items of both forms. If these differ in form, the same
+    flag selects it, so that dependent values match."""
     if isinstance(made, Variant) and not any(isinstance(x, Variant) for x in item):
         return Variant(flag, made.other, made.one)
     return made
 
 
 def _imported(
-    importer: ScriptImporter, ways: Sequence[Callable[[], list[Any]]]
+    importer: Walk, ways: Sequence[Callable[[], list[Any]]]
 ) -> tuple[list[Region], list[tuple[int, Fails]]]:
-    """Import ways, each into a region of its own; return these, or which ways fail, without regions."""
+    """Import ways, each into a separate region; return these, or which ways fail, without regions."""
     arms: list[Region] = []
     failed: list[tuple[int, Fails]] = []
     with _taken_back(arms):
@@ -212,12 +208,12 @@ def _taken_back(arms: Sequence[Region]) -> Iterator[None]:
 
 
 def _only_way(
-    importer: ScriptImporter,
+    importer: Walk,
     condition: Value,
     ways: Sequence[Callable[[], list[Any]]],
     failed: Sequence[tuple[int, Fails]],
 ) -> list[Any]:
-    """A branch of which one way always fails becomes a guard that it is the other. Raises Fails where both
+    """A branch of which one way always fails becomes a guard that it is the other. Raises Fails if both
     do."""
     i, error = failed[0]  # the other way may have been imported: it is imported again, outside of a block
     if len(failed) == len(ways):

@@ -1,25 +1,23 @@
-"""What blocks that were imported apart leave is joined: one value for each that differs."""
+"""Joins the results of separately imported blocks: one value for each difference."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.dims import DimExpr, symbols_of
 from ....ir.graph import Block, Node, Value
 from ....ir.sizes import sizes_named
 from ..values.nested import Element
+from ..values.regions import Region, tensors_in
 from ..values.values import Cell, Dict, Holder, List, Maybe, Memory, Tensor, next_version
+from ..walk import Walk
 from .merging import Merger, Plan
-from .regions import Region, tensors_in
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
 
-def merger_of(importer: ScriptImporter, regions: Sequence[Region]) -> Merger:
-    """Return a merger for what these regions yield."""
+def merger_of(importer: Walk, regions: Sequence[Region]) -> Merger:
+    """Return a merger for the results of these regions."""
     inside = {name for region in regions for name in _names(region.block)}
     start = min(region.start for region in regions)
     made = {value for region in regions for value in _values(region.block)}
@@ -49,16 +47,14 @@ def _names(block: Block) -> Iterator[str]:
 
 
 def _is_computed(node: Node) -> bool:
-    """Return True for a size that is computed from others, which gives no name to a new one."""
+    """Return True for a size that is computed from others, which does not name a new one."""
     if node.op == "size":
         return True
     types = [arg.type for arg in node.present]
     return node.op.startswith("int_") and all(getattr(type, "expr", None) is not None for type in types)
 
 
-def all_values(
-    importer: ScriptImporter, regions: Sequence[Region], items: Sequence[Sequence[Any]]
-) -> dict[int, Value]:
+def all_values(importer: Walk, regions: Sequence[Region], items: Sequence[Sequence[Any]]) -> dict[int, Value]:
     """Return the values of all tensors in `items`, those that no region changed read here."""
     values = {key: value for region in regions for key, value in region.values.items()}
     for leaf in (leaf for item in items for x in item for leaf in tensors_in(x)):
@@ -68,14 +64,14 @@ def all_values(
 
 
 def taken(
-    importer: ScriptImporter,
+    importer: Walk,
     merger: Merger,
     plans: Sequence[Plan],
     items: Sequence[Sequence[Any]],
     cells: Sequence[Cell],
     results: Sequence[Value],
 ) -> list[Any]:
-    """Return what a node's results stand for; the last of `plans` are of `cells`, which get them."""
+    """Return the values of a node's results; the last of `plans` belong to `cells`, which get them."""
     rest = iter(results)
     made = [merger.made(plan, rest) for plan in plans]
     n = len(plans) - len(cells)
@@ -89,10 +85,8 @@ def taken(
     return made[:n]
 
 
-def tie_all(
-    importer: ScriptImporter, made: Sequence[Any], found: Sequence[Sequence[tuple[Region, Any]]]
-) -> None:
-    """Tie what a branch or loop gives to what it may be, and to what else may be the same list."""
+def tie_all(importer: Walk, made: Sequence[Any], found: Sequence[Sequence[tuple[Region, Any]]]) -> None:
+    """Tie the results of a branch or loop to the lists that they may be, and to their aliases."""
     for x, sources in zip(made, found, strict=True):
         tie(importer, x, sources)
     for i, x in enumerate(made):
@@ -103,8 +97,8 @@ def tie_all(
                     importer.regions.may_be(x, made[j])
 
 
-def tie(importer: ScriptImporter, made: Any, found: Sequence[tuple[Region, Any]]) -> None:
-    """A list that a branch or loop gives has the ties of those that it may be."""
+def tie(importer: Walk, made: Any, found: Sequence[tuple[Region, Any]]) -> None:
+    """A list that results from a branch or loop has the ties of those that it may be."""
     if isinstance(made, Maybe):
         made = made.value
     found = [(region, x.value if isinstance(x, Maybe) else x) for region, x in found]
@@ -122,16 +116,16 @@ def tie(importer: ScriptImporter, made: Any, found: Sequence[tuple[Region, Any]]
 
 
 def _parts(x: Any) -> dict[Any, Any]:
-    """Return what lies in a tuple, or a list or dict that is known, by its place there."""
+    """Return the parts of a tuple, or of a known list or dict, by their positions."""
     content = x.content if isinstance(x, List | Dict) and not isinstance(x, Element) else x
     if isinstance(content, tuple | list):
         return dict(enumerate(content))
     return content if isinstance(content, dict) else {}
 
 
-def share_memory(importer: ScriptImporter, made: Any, found: Sequence[Any]) -> None:
-    """A tensor that a branch or loop gives, or one in a list that it gives, may be the memory of one from
-    outside."""
+def share_memory(importer: Walk, made: Any, found: Sequence[Any]) -> None:
+    """A tensor that results from a branch or loop, or one in a resulting list, may share memory with an outer
+    one."""
     if isinstance(made, Maybe):
         made, found = made.value, [each.value if isinstance(each, Maybe) else each for each in found]
     for each in found if isinstance(made, Tensor | Holder) else ():

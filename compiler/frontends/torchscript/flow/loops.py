@@ -1,30 +1,29 @@
-"""Loops: turn by turn where the number of turns is known, else as a `while` whose body is imported apart."""
+"""Loops: unrolled if the number of iterations is known, else as a `while` whose body is imported
+separately."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.dims import symbol
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Block, Node, Value, erase
 from ....ir.types import BOOL, ScalarType, Type
+from ..values.regions import Region, tensors_in
 from ..values.scalars import scalar_op, value_of
 from ..values.values import Cell, Holder, Memory, Tensor, is_same, is_tensor_value, next_version
+from ..walk import Walk
 from .joining import merger_of, share_memory, taken, tie_all
 from .merging import Merger, Plan, Same
-from .regions import Region, tensors_in
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-MAX_UNROLLED = 64  # turns of a loop whose number is known
+MAX_UNROLLED = 64  # iterations of a loop with a known count
 MAX_UNROLLED_AFTER_ALL = 1000  # of one that cannot be a `while`
-MAX_ROUNDS = 16  # until it is known what a loop changes
+MAX_ROUNDS = 16  # to find out what a loop changes
 
 
-def import_loop(importer: ScriptImporter, node: Any) -> list[Any]:
-    """Import prim::Loop: turn by turn where the number of turns is known, else as a `while`."""
+def import_loop(importer: Walk, node: Any) -> list[Any]:
+    """Import prim::Loop: unrolled if the number of iterations is known, else as a `while`."""
     trip, condition, *inits = (importer.get(value) for value in node.inputs())
     (body,) = node.blocks()
     found = _unrolled(importer, trip, condition, inits, body, MAX_UNROLLED)
@@ -42,10 +41,10 @@ def import_loop(importer: ScriptImporter, node: Any) -> list[Any]:
 
 
 def _unrolled(
-    importer: ScriptImporter, trip: Any, condition: Any, inits: Sequence[Any], body: Any, most: int
+    importer: Walk, trip: Any, condition: Any, inits: Sequence[Any], body: Any, most: int
 ) -> list[Any] | None:
-    """Import a loop turn by turn; None, and nothing imported, where only a call tells how many there are, or
-    there are more than `most`."""
+    """Unroll a loop; None, with nothing imported, if the number of iterations is a run-time value or above
+    `most`."""
     is_while = trip == 2**63 - 1
     if not isinstance(trip, int) or not isinstance(condition, bool) or (trip > most and not is_while):
         return None
@@ -65,21 +64,19 @@ class _Loop:
     """A `while` node in the making. Variables and cells that it changes are carried; others are as
     outside."""
 
-    def __init__(
-        self, importer: ScriptImporter, trip: Any, condition: Any, inits: Sequence[Any], body: Any
-    ) -> None:
+    def __init__(self, importer: Walk, trip: Any, condition: Any, inits: Sequence[Any], body: Any) -> None:
         self.importer, self.body, self.inits = importer, body, list(inits)
         self.trip, self.condition = trip, condition
         self.plans: list[Plan] = [Same(x) for x in inits]
         self.cells: dict[Cell, Plan] = {}
         self.values: dict[int, Value] = {}  # of tensors outside
-        self.held: dict[int, list[Memory]] = {}  # by variable: lists that have the tensor of the turn before
-        self.before: tuple[Region, list[Any]] | None = None  # the turn before, and what it gives
+        self.held: dict[int, list[Memory]] = {}  # by variable: lists with the previous iteration's tensor
+        self.before: tuple[Region, list[Any]] | None = None  # the previous iteration, and its results
         for leaf in (leaf for x in inits for leaf in tensors_in(x)):
             self.values[id(leaf)] = importer.tensors.read(leaf)
 
     def run(self) -> list[Any]:
-        """Import the loop; return its variables behind it."""
+        """Import the loop; return its variables after it."""
         for _ in range(MAX_ROUNDS):
             if not self._widened():
                 break
@@ -122,7 +119,7 @@ class _Loop:
                 self.held[i] = [memory for memory in memories if memory.content is None]
 
     def _found(self, i: int, region: Region, init: Any) -> list[tuple[Region, Any]]:
-        """Return what a variable may be: what it was before the loop, or what the turn before gave."""
+        """Return what a variable may be: its value before the loop, or the previous iteration's result."""
         found = [(region, init)]
         if self.before is not None:
             found.append((self.before[0], self.before[1][i]))
@@ -132,7 +129,7 @@ class _Loop:
         return Merger(self.importer.builder, self.importer.tensors, lambda dim: True, lambda x: True)
 
     def _widened(self) -> bool:
-        """Import the body for a trial; return True where it changes more than was known."""
+        """Import the body tentatively; return True if it changes more than was known."""
         importer, outside = self.importer, self._outside()
         params = self._params(outside)
         with importer.trial(), importer.regions.region(params) as region:
@@ -148,7 +145,7 @@ class _Loop:
         return before != self._every_plan
 
     def _widen(self, region: Region) -> None:
-        """Let the plans fit what a turn gives."""
+        """Widen the plans to fit an iteration's results."""
         importer, merger = self.importer, merger_of(self.importer, [region])
         values = {**self.values, **region.values}
         found = [
@@ -187,7 +184,7 @@ class _Loop:
         return made
 
     def _carried(self, merger: Merger) -> list[Value]:
-        """Return what the loop begins with."""
+        """Return the loop's initial values."""
         b = self.importer.builder
         carried = [b.one("int_sub", b.size(0), b.size(0)), value_of(b, self.condition, "bool")]
         inits = [*self.inits, *(cell.content for cell in self.cells)]
@@ -207,7 +204,7 @@ class _Loop:
 
 
 def _frozen(content: Any) -> Any:
-    """Return a cell's content as a plan can compare it: lists are changed in place."""
+    """Return an immutable copy of a cell's content, for comparison with plans: lists are changed in place."""
     if isinstance(content, dict):
         return dict(content)
     return list(content) if isinstance(content, list) else content

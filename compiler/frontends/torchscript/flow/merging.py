@@ -1,5 +1,5 @@
-"""Plans: what of a value is the same whichever way a program goes, and what is handed on by branches and
-loops as values of the graph.
+"""Plans: which parts of a value are the same on every path, and which are passed through branches and loops
+as values of the graph.
 
 `plan_of` a value and `widen` by the other one's, until nothing changes; then `leaves` gives the graph
 values that a block yields, and `made` the value again from those that the node gives.
@@ -26,6 +26,7 @@ from ....ir.types import (
     with_open_sizes,
 )
 from ....ops import build as B
+from ....ops.complex import DTYPES, Complex, dtype_of, view_as_complex, view_as_real
 from ..values.elements import dict_type, packed, type_of
 from ..values.nested import Element
 from ..values.scalars import value_of
@@ -47,14 +48,14 @@ from ..values.values import (
 
 @dataclass(frozen=True)
 class Same:
-    """The same value, whichever way."""
+    """The same value on every path."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A bool, int, float or str. `is_size`: an int that is never below 0, whose value is a size's."""
+    """A bool, int, float or str. `is_size`: an int that is never below 0, represented as a size."""
 
     kind: str
     is_size: bool = False
@@ -62,7 +63,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """A tensor; None: a size that a call tells. `is_raw`: the content of a memory."""
+    """A tensor; None: a run-time size. `is_raw`: the content of a memory."""
 
     dtype: str
     dims: tuple[DimExpr | None, ...]
@@ -83,8 +84,8 @@ class Parts:
 
 @dataclass(frozen=True)
 class RunTimeList:
-    """A list object whose length a call tells ("list"), or a dict object whose keys it tells ("dict"), or the
-    content of one, which is a list ("items")."""
+    """A list object of run-time length ("list"), or a dict object with run-time keys ("dict"), or the content
+    of one, which is a list ("items")."""
 
     element: Type
     kind: str
@@ -177,12 +178,12 @@ class Merger:
         low = None if isinstance(x, Value) else B.bounds_of(self.builder, x)[0]
         return low is not None and low >= 0
 
-    def _tensor_plan(self, x: Value, is_raw: bool) -> TensorPlan:
+    def _tensor_plan(self, x: Value | Complex, is_raw: bool) -> TensorPlan:
         dims = tuple(dim if self._is_visible(dim) else None for dim in B.shape_of(x))
-        return TensorPlan(B.dtype_of(x), dims, is_raw)
+        return TensorPlan(dtype_of(x), dims, is_raw)
 
     def widen(self, plan: Plan, x: Any, values: dict[int, Value]) -> Plan:
-        """Return the plan that also `x` fits."""
+        """Return a plan that `x` also fits."""
         if x is UNINITIALIZED:
             return plan
         if isinstance(plan, Same):
@@ -224,7 +225,7 @@ class Merger:
         return plan
 
     def _both_forms(self, plan: TensorPlan | Forms, other: TensorPlan | Forms) -> Plan:
-        """Tensors of different ranks or dtypes. Raises UnsupportedOp where memory would change its type."""
+        """Tensors of different ranks or dtypes. Raises UnsupportedOp if memory would change its type."""
         if isinstance(plan, TensorPlan) and isinstance(other, TensorPlan):
             if plan.is_raw or other.is_raw:
                 return self._both_tensors(plan, other)
@@ -281,7 +282,7 @@ class Merger:
     # Values
 
     def leaves(self, plan: Plan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
-        """Yield the graph values that stand for `x`, in the block at hand; anything for one that is never
+        """Yield the graph values that represent `x`, in the current block; anything for one that is never
         read."""
         b = self.builder
         if isinstance(plan, Same):
@@ -320,13 +321,15 @@ class Merger:
     def _tensor_leaves(self, plan: TensorPlan, x: Any, read: Callable[[Tensor], Value]) -> Iterator[Value]:
         b = self.builder
         if _is_absent(x):
-            value = B.full(b, 0, plan.dtype, tuple(0 if dim is None else dim for dim in plan.dims))
+            dims = tuple(0 if dim is None else dim for dim in plan.dims)
+            zero = B.full(b, 0, DTYPES.get(plan.dtype, plan.dtype), dims)
+            value = Complex(zero, zero) if plan.dtype in DTYPES else zero
         else:
             value = read(x) if isinstance(x, Tensor) else x
         for dim, size in zip(plan.dims, B.shape_of(value), strict=True):
             if dim is None:
                 yield b.size(size)
-        yield value
+        yield view_as_real(b, value) if isinstance(value, Complex) else value
 
     def _list_leaf(self, plan: RunTimeList, x: Any, read: Callable[[Tensor], Value]) -> Value:
         content = [] if _is_absent(x) else getattr(x, "content", x)
@@ -338,7 +341,7 @@ class Merger:
         return made
 
     def types(self, plan: Plan) -> Iterator[Type]:
-        """Yield new types of the leaves: sizes that a call tells get new names."""
+        """Yield new types of the leaves: run-time sizes get new names."""
         if isinstance(plan, Scalar):
             name = symbol(self.builder.graph.new_name("n")) if plan.is_size else None
             yield ScalarType(plan.kind, name)
@@ -348,7 +351,8 @@ class Merger:
             ]
             yield from (ScalarType("int", name) for name in names if name is not None)
             dims = (name if dim is None else dim for dim, name in zip(plan.dims, names, strict=True))
-            yield TensorType(plan.dtype, tuple(dims))
+            is_complex = plan.dtype in DTYPES
+            yield TensorType(DTYPES.get(plan.dtype, plan.dtype), (*dims, *[2] * is_complex))
         elif isinstance(plan, Parts):
             for part in plan.parts:
                 yield from self.types(part)
@@ -374,7 +378,8 @@ class Merger:
                 if dim is None:
                     next(values)
             value = next(values)
-            return value if plan.is_raw else self.tensors.fresh(value)
+            found = view_as_complex(self.builder, value) if plan.dtype in DTYPES else value
+            return found if plan.is_raw else self.tensors.fresh(found)
         if isinstance(plan, Parts):
             items = [self.made(part, values) for part in plan.parts]
             if plan.kind == "enum":
@@ -453,6 +458,10 @@ def _element_type(plan: Plan) -> Type:
     ):
         plan = TensorPlan(*_type_of(plan.value))
     if isinstance(plan, TensorPlan):
+        if plan.dtype in DTYPES:
+            raise UnsupportedOp(
+                "a list of run-time length holds a complex tensor; hold torch.view_as_real of it"
+            )
         return TensorType(plan.dtype, tuple(OPEN if dim is None else dim for dim in plan.dims))
     raise UnsupportedOp(
         f"a list whose length depends on which way the program goes holds {_shown(plan)}; its elements must "
@@ -461,12 +470,12 @@ def _element_type(plan: Plan) -> Type:
 
 
 def _type_of_tensor(x: Tensor) -> TensorType:
-    return TensorType(*_type_of(x))
+    return cast(TensorType, _element_type(TensorPlan(*_type_of(x))))
 
 
 def _type_of(x: Tensor) -> tuple[str, tuple[DimExpr, ...]]:
     value = x.known[2] if x.known is not None else x.memory.content
-    return B.dtype_of(value), B.shape_of(value)
+    return dtype_of(value), B.shape_of(value)
 
 
 def _shown(plan: Plan) -> str:

@@ -1,45 +1,31 @@
-"""Arguments that may be None: each call tells whether they are there.
+"""Arguments that may be None in any call.
 
-Such an argument is an input that tells so, and the inputs that hold it. The sizes of a tensor that may be
-absent bind no size of other inputs: what they must be is checked where the program reads the tensor.
+Such an argument is a flag input, and the inputs that hold its value. The sizes of an optional tensor bind no
+size of other inputs: they are checked where the program reads the tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 
-from ....ir.dims import DimExpr, format_dim
+from ....ir.dims import format_dim
 from ....ops import build as B
 from ....ops.conditions import add_guard
 from ...dynamic_shapes import axis_dim
 from ..values.values import Maybe, Tensor, View
+from ..walk import Walk
 from .branches import branch
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-#: Nodes that take an optional as it is; other operators are imported for either case.
+#: Nodes that accept an optional; other operators are imported for both cases.
 TAKES_OPTIONALS = ("aten::__is__", "aten::__isnot__", "aten::_unwrap_optional")
 _ZEROS: dict[str, Any] = {
     "IntType": int, "FloatType": float, "BoolType": bool, "StringType": str, "ListType": list,
     "DictType": dict,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What the size `given` of a tensor's axis must be: `size`, or else from `low` to `high`."""
-
-    axis: int
-    given: DimExpr
-    size: DimExpr | None
-    low: int = 0
-    high: int | None = None
 
 
 def inner_type(type: Any) -> Any:
@@ -48,7 +34,7 @@ def inner_type(type: Any) -> Any:
 
 
 def part_type(type: Any, key: Any) -> Any:
-    """Return the type of a part of a tuple, list or dict; None where it is not known."""
+    """Return the type of a part of a tuple, list or dict; None if it is not known."""
     kind = type.kind() if type is not None else ""
     if kind == "TupleType":
         return type.elements()[key]
@@ -58,7 +44,7 @@ def part_type(type: Any, key: Any) -> Any:
 
 
 def zero_of(type: Any) -> Any:
-    """Return an example of a type that tells all of it; None where it takes one of a tensor."""
+    """Return an example of a fully specified type; None if it contains tensors."""
     kind = type.kind()
     if kind == "TupleType":
         parts = [None if inner_type(part) is not None else zero_of(part) for part in type.elements()]
@@ -68,7 +54,7 @@ def zero_of(type: Any) -> Any:
 
 
 def can_be_open(x: Any, type: Any) -> bool:
-    """Return True for the example of an optional which tells what it holds: tensors, numbers, strings and
+    """Return True for the example of an optional whose type is supported: tensors, numbers, strings and
     tuples of these, also optional ones."""
     inner = inner_type(type)
     if isinstance(x, tuple):
@@ -81,7 +67,7 @@ def can_be_open(x: Any, type: Any) -> bool:
 
 
 def named_sizes(x: Any, shapes: Any, type: Any, inner: Callable[[Any, Any], Any]) -> Iterator[str]:
-    """Yield the names of sizes that `dynamic_shapes` gives axes of an argument that is always there."""
+    """Yield the names of sizes that `dynamic_shapes` gives to axes of a non-optional argument."""
     if isinstance(x, torch.Tensor):
         for axis in range(x.ndim):
             name = getattr(axis_dim(shapes, axis), "__name__", None)
@@ -92,14 +78,14 @@ def named_sizes(x: Any, shapes: Any, type: Any, inner: Callable[[Any, Any], Any]
         yield from named_sizes(item, inner(shapes, key), part_type(type, key), inner)
 
 
-def there(importer: ScriptImporter, x: Any) -> Any:
-    """Return the value of an optional where it is known to be there: its sizes are checked."""
+def there(importer: Walk, x: Any) -> Any:
+    """Return the value of an optional that is known to be present, after checking its sizes."""
     if isinstance(x, tuple):
         return tuple(there(importer, item) for item in x)
     if not isinstance(x, Tensor):
         return x
     b = importer.builder
-    path, bounds = importer.inputs.bounds_of(x)
+    path, bounds = importer.bounds_of(x)
     for bound in bounds:
         what = f'input "{path}": axis {bound.axis} must'
         given = sympy.sympify(bound.given)
@@ -115,8 +101,8 @@ def there(importer: ScriptImporter, x: Any) -> Any:
     return x
 
 
-def import_both(importer: ScriptImporter, node: Any, given: Sequence[Any]) -> list[Any]:
-    """Import an operator for the case that the first optional among its arguments is there, and for None."""
+def import_both(importer: Walk, node: Any, given: Sequence[Any]) -> list[Any]:
+    """Import an operator for the first optional among its arguments being present, and for None."""
     index = next(i for i, x in enumerate(given) if isinstance(x, Maybe))
     maybe, argument = given[index], list(node.inputs())[index]
 

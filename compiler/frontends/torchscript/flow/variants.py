@@ -4,19 +4,17 @@ them are imported for each form."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ..values.values import UNINITIALIZED, List, Variant, is_run_time, is_run_time_list, is_size, kind_of
+from ..walk import Walk
 from .branches import branch
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def import_both(importer: ScriptImporter, node: Any, given: Iterable[Any]) -> list[Any]:
+def import_both(importer: Walk, node: Any, given: Iterable[Any]) -> list[Any]:
     """Import a node for each form of the first of its arguments `given` that has two; return values of two
-    forms where these are numbers that are known, or lists of them, else what a branch gives."""
+    forms if these are known numbers, or lists of them, else the result of a branch."""
     variant = next(x for x in given if isinstance(x, Variant))
 
     def way(is_other: bool) -> list[Any]:
@@ -30,20 +28,20 @@ def import_both(importer: ScriptImporter, node: Any, given: Iterable[Any]) -> li
     return branch(importer, variant.is_other, ways, tells_form=True)
 
 
-def _outputs(importer: ScriptImporter, node: Any) -> list[Any]:
+def _outputs(importer: Walk, node: Any) -> list[Any]:
     importer.run_node(node)
     return [importer.get(value) for value in node.outputs()]
 
 
-def _tried(importer: ScriptImporter, way: Any) -> list[Any] | None:
+def _tried(importer: Walk, way: Any) -> list[Any] | None:
     try:
         return way()
     except (ShapeError, DtypeError, UnsupportedOp):
         return None
 
 
-def _or_fails(importer: ScriptImporter, node: Any, way: Any, is_other: bool) -> list[Any]:
-    """Import a node for one form; what is refused for it fails when a call has that form."""
+def _or_fails(importer: Walk, node: Any, way: Any, is_other: bool) -> list[Any]:
+    """Import a node for one form; if it is refused, calls with that form fail."""
     try:
         return way(is_other)
     except (ShapeError, DtypeError) as error:

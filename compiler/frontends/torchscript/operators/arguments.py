@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ....ir.errors import UnsupportedOp
-from ...dtypes import DTYPE_OF, DTYPES, dtype_name
+from ...dtypes import DTYPE_OF, DTYPES, element_name
 from ..values.values import List, Maybe, Tensor, is_run_time, is_run_time_list, is_size
+from ..walk import Walk
 from . import attributes
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-#: Arguments that say nothing of values.
+#: Arguments that do not affect values.
 _LAYOUTS = ("layout", "device", "pin_memory", "memory_format", "generator")
 
 
 def dtype_argument(found: Any) -> str | None:
-    """Return our name of a dtype that TorchScript gives as a number. Raises UnsupportedOp for another one."""
+    """Return our name of a dtype that TorchScript represents as a number. Raises UnsupportedOp for
+    unsupported ones."""
     if found is None or isinstance(found, str):
         return found
     if isinstance(found, torch.dtype):
-        return dtype_name(found)
+        return element_name(found)
     if found not in DTYPE_OF:
         raise UnsupportedOp(
             f"the dtype number {found} cannot be compiled; use one of {', '.join(map(str, DTYPES))}"
@@ -33,7 +32,7 @@ def dtype_argument(found: Any) -> str | None:
 
 
 def is_layout(name: str) -> bool:
-    """Return True for an argument that says nothing of values."""
+    """Return True for an argument that does not affect values."""
     return name in _LAYOUTS
 
 
@@ -42,12 +41,12 @@ def wants_size(type: str) -> bool:
     return type in ("int", "SymInt", "Optional[int]", "Optional[SymInt]", "List[int]", "Optional[List[int]]")
 
 
-#: Operators that take lists whose length only a call tells.
+#: Operators that accept lists of run-time length.
 _TAKES_LISTS = ("aten::stack", "aten::cat")
 
 
-def converted(importer: ScriptImporter, schema: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments as converters take them: graph values for tensors, dtypes by name."""
+def converted(importer: Walk, schema: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments in the form of converters: graph values for tensors, dtypes by name."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for argument, x in zip(schema.arguments, args, strict=True):
@@ -64,12 +63,12 @@ def converted(importer: ScriptImporter, schema: Any, args: Sequence[Any]) -> tup
 
 
 def items_of(x: Any) -> list[Any]:
-    """Return what a list holds; another value, alone, and what holds a list at run time."""
+    """Return the items of a list; return any other value, and a run-time list, unchanged."""
     found = x.content if isinstance(x, List) else x
     return found if isinstance(found, list) else [found]
 
 
-def _argument(importer: ScriptImporter, argument: Any, x: Any) -> Any:
+def _argument(importer: Walk, argument: Any, x: Any) -> Any:
     if argument.name == "dtype":
         return dtype_argument(x)
     if is_layout(argument.name):
@@ -79,7 +78,7 @@ def _argument(importer: ScriptImporter, argument: Any, x: Any) -> Any:
     return _plain(importer, x, wants_size(str(argument.type)))
 
 
-def _plain(importer: ScriptImporter, x: Any, is_size_wanted: bool) -> Any:
+def _plain(importer: Walk, x: Any, is_size_wanted: bool) -> Any:
     if isinstance(x, Tensor):
         return importer.tensors.read(x)
     if isinstance(x, List):

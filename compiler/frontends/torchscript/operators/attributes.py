@@ -1,22 +1,20 @@
-"""Attributes of operators that only a call tells and that have few values: an axis, a mode or a flag, with a
-branch for each value. Numbers such as an eps are in `library`."""
+"""Run-time attributes of operators with few values: an axis, a mode or a flag, with a branch for each value.
+Numbers such as an eps are in `library`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ....ops import build as B
 from ..flow.branches import branch
 from ..values.scalars import scalar_op, value_of
 from ..values.values import Fails, List, is_run_time, is_run_time_list, is_size, kind_of
+from ..walk import Walk
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-#: The values of arguments that are one of a few; "reduce" apart, operators that share a name share them.
+#: The values of arguments with few values; except for "reduce", operators that share a name share them.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "approximate": ("none", "tanh"),
     "indexing": ("ij", "xy"),
@@ -37,7 +35,7 @@ AXES = (
 
 
 def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
-    """Return which argument is an axis, or a list with one, that only a call tells."""
+    """Return which argument is a run-time axis, or a list with one."""
     for i, (name, x) in enumerate(zip(names, args, strict=False)):
         if name in AXES and is_told_axis([x]):
             return i
@@ -45,7 +43,7 @@ def axis_at(names: Sequence[str], args: Sequence[Any]) -> int | None:
 
 
 def is_told_axis(axes: Sequence[Any]) -> bool:
-    """Return True where only a call tells one of these axes or lists of axes."""
+    """Return True if one of these axes or lists of axes is a run-time value."""
     return any(is_run_time(k) for x in axes for k in (x.content if _is_plain_list(x) else [x]))
 
 
@@ -57,7 +55,7 @@ Choice = tuple[int, str, tuple[Any, ...]]  # an argument's position and name, an
 
 
 def choice_at(arguments: Sequence[Any], args: Sequence[Any]) -> Choice | None:
-    """Return an argument that has one of a few values, of which only a call tells which."""
+    """Return an argument with a run-time value from a few."""
     for i, (argument, x) in enumerate(zip(arguments, args, strict=False)):
         if not is_run_time(x) and not is_size(x):
             continue
@@ -69,15 +67,14 @@ def choice_at(arguments: Sequence[Any], args: Sequence[Any]) -> Choice | None:
 
 
 def of_each_choice(
-    importer: ScriptImporter,
+    importer: Walk,
     name: str,
     args: Sequence[Any],
     choice: Choice,
     run: Callable[[list[Any]], list[Any]],
 ) -> list[Any]:
-    """Import an operator once for each value that an argument may have; a call chooses. A value for which it
-    cannot be imported is refused when a call gives it; where that is so for all, raises the last one's
-    error."""
+    """Import an operator once for each value of an argument; calls choose. Calls with a value for which it
+    cannot be imported are refused; if that holds for all values, raises the last one's error."""
     at, argument, values = choice
     b, given = importer.builder, args[at]
     ways: list[tuple[Any, Callable[[], list[Any]]]] = []
@@ -111,10 +108,10 @@ def of_each_choice(
 
 
 def of_each_axis(
-    importer: ScriptImporter, name: str, args: Sequence[Any], at: int, run: Callable[[list[Any]], list[Any]]
+    importer: Walk, name: str, args: Sequence[Any], at: int, run: Callable[[list[Any]], list[Any]]
 ) -> list[Any]:
-    """Import an operator once for each axis that argument `at` may be; a call chooses. An axis that the
-    operator refuses, such as one that another argument names too, is refused when a call gives it."""
+    """Import an operator once for each axis that argument `at` may be; calls choose. Calls with an axis that
+    the operator refuses, such as one that another argument also names, are refused."""
     b, given = importer.builder, args[at]
     items = list(given.content) if isinstance(given, List) else [given]
     place = next(i for i, x in enumerate(items) if is_run_time(x))
@@ -142,7 +139,7 @@ def of_each_axis(
     return of_one_from(0)
 
 
-def _rank_of(importer: ScriptImporter, x: Any) -> int:
+def _rank_of(importer: Walk, x: Any) -> int:
     """Return the rank of a tensor, or of the tensors of a list."""
     if isinstance(x, List):
         if is_run_time_list(x.content):

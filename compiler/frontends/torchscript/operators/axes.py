@@ -1,28 +1,28 @@
-"""Operators of their own along axes, where sizes, positions and numbers of parts may be what only a call
-tells: parts of tensors, tensors put together, repetitions."""
+"""Special operators along axes, whose sizes, positions and numbers of parts may be run-time values: parts of
+tensors, concatenations, repetitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
-from ....ir.dims import OPEN, simplify
+from ....ir.dims import OPEN, product, simplify
+from ....ir.errors import UnsupportedOp
 from ....ops import build as B
 from ....ops.conditions import add_guard
 from ..values.scalars import decided, scalar_op, unknown_int
+from ..values.tensors import lies_in_rows
 from ..values.values import List, Tensor, is_run_time, is_run_time_list, is_size
+from ..walk import Walk
 from . import composites, library
 from .containers import content
 from .converters import run, view
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def _roll(importer: ScriptImporter, x: Tensor, shifts: List, dims: List) -> Any:
-    """aten::roll by what only a call tells, which may be negative."""
+def _roll(importer: Walk, x: Tensor, shifts: List, dims: List) -> Any:
+    """aten::roll by a run-time shift, which may be negative."""
     if is_run_time_list(shifts.content) or not any(map(is_run_time, shifts.content)):
         return NotImplemented
     shape = B.shape_of(importer.tensors.read(x))
@@ -35,7 +35,7 @@ def _roll(importer: ScriptImporter, x: Tensor, shifts: List, dims: List) -> Any:
     return importer.tensors.fresh(run(importer, "aten.roll.default", args, {}))
 
 
-def _tile(importer: ScriptImporter, x: Tensor, times: List) -> Any:
+def _tile(importer: Walk, x: Tensor, times: List) -> Any:
     """x.tile(times): x.repeat(times), which has a number for every axis."""
     rank = len(B.shape_of(importer.tensors.read(x)))
     counts = [importer.size_of(n) for n in content(importer, times)]
@@ -43,36 +43,49 @@ def _tile(importer: ScriptImporter, x: Tensor, times: List) -> Any:
     return importer.tensors.fresh(run(importer, "aten.repeat.default", args, {}))
 
 
-def _expand(importer: ScriptImporter, x: Tensor, sizes: List, *_: Any) -> Any:
-    """x.expand(sizes), of which a call tells one: an axis of size 1 in the example has size 1."""
+def _expand(importer: Walk, x: Tensor, sizes: List, *_: Any) -> Any:
+    """x.expand(sizes) with a run-time size: an axis of size 1 in the example has size 1."""
     shape, wanted = B.shape_of(importer.tensors.read(x)), content(importer, sizes)
     if any(map(is_run_time, wanted)):
         for size, other in zip(shape[::-1], wanted[::-1], strict=False):
-            if is_size(size) and importer.inputs.example_of(size) == 1:
+            if is_size(size) and importer.example_of(size) == 1:
                 importer.require_equal(size, 1)
             elif is_size(size) and not is_run_time(other) and other != -1:
                 importer.require_equal(size, other)
     return NotImplemented
 
 
-def _squeeze(importer: ScriptImporter, x: Tensor, dim: Any = None) -> Any:
-    """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree."""
-    shape = B.shape_of(importer.tensors.read(x))
+def _squeeze(importer: Walk, x: Tensor, dim: Any = None) -> Any:
+    """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree. A named axis
+    with a run-time size must have size 1."""
+    given, shape = x, B.shape_of(importer.tensors.read(x))
     axes = B.axes_of("squeeze", content(importer, dim) if isinstance(dim, List) else dim, len(shape))
     for axis in axes if shape else ():
         if not isinstance(shape[axis], int):
             importer.require_equal(shape[axis], 1)
-    return NotImplemented
+        if isinstance(dim, int) and is_size(shape[axis]) and importer.example_of(shape[axis]) is None:
+            is_one = sympy.Eq(sympy.sympify(shape[axis]), 1)
+            add_guard(importer.builder, is_one, f"squeeze: axis {axis} must have size 1")
+            x = view(importer, "aten.narrow.default", x, (axis, 0, 1), {})
+    return NotImplemented if x is given else view(importer, "aten.squeeze.dim", x, (dim,), {})
 
 
-def unbind(importer: ScriptImporter, node: Any, x: Tensor, dim: int = 0) -> Any:
-    """x.unbind(dim): a list of as many parts as a call tells. Where these get names of their own, or the
-    program cannot be compiled so, there are as many as in the example."""
+def copied(importer: Walk, made: Any) -> Any:
+    """Return what the special function of a view gives for the operator that copies: tensors with their own
+    memory."""
+    if isinstance(made, List) and not is_run_time_list(made.content):
+        return List([copied(importer, each) for each in made.content])
+    return importer.tensors.fresh(importer.tensors.read(made)) if isinstance(made, Tensor) else made
+
+
+def unbind(importer: Walk, node: Any, x: Tensor, dim: int = 0) -> Any:
+    """x.unbind(dim): a list of run-time length. If its parts are unpacked, or the program cannot be compiled
+    this way, there are as many as in the example."""
     shape = B.shape_of(importer.tensors.read(x))
     size = shape[B.axis_of("unbind", dim, len(shape))]
     if isinstance(size, int):
         return NotImplemented
-    assumptions, example = importer.assumptions, importer.inputs.example_of(size)
+    assumptions, example = importer.assumptions, importer.example_of(size)
     if example is None or not (assumptions.unbinds_as_example or _is_unpacked(node)):
         assumptions.unbinds = True
         return library.run(importer, "unbind", [x, dim])
@@ -84,7 +97,7 @@ def _is_unpacked(node: Any) -> bool:
     return any(use.user.kind() == "prim::ListUnpack" for use in node.output().uses())
 
 
-def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
+def _select(importer: Walk, x: Tensor, dim: int, index: Any) -> Any:
     """x.select(dim, index), with a check of indices that may be outside of the axis."""
     b, value = importer.builder, importer.tensors.read(x)
     size = B.shape_of(value)[B.axis_of("select", dim, len(B.shape_of(value)))]
@@ -109,10 +122,8 @@ def _select(importer: ScriptImporter, x: Tensor, dim: int, index: Any) -> Any:
     return view(importer, "aten.select.int", x, (dim, index), {})
 
 
-def _slice(
-    importer: ScriptImporter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Any:
-    """x[start:end:step], with bounds that only a call tells brought into the axis."""
+def _slice(importer: Walk, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+    """x[start:end:step], with run-time bounds clamped to the axis."""
     if not isinstance(x, Tensor):
         return NotImplemented
     value = importer.tensors.read(x)
@@ -125,7 +136,7 @@ def _slice(
     return view(importer, "aten.slice.Tensor", x, (dim, start, end, step), {})
 
 
-def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
+def _bound(importer: Walk, bound: Any, size: Any) -> Any:
     b = importer.builder
     if is_size(bound):
         low, high = B.bounds_of(b, bound)
@@ -142,9 +153,9 @@ def _bound(importer: ScriptImporter, bound: Any, size: Any) -> Any:
 
 
 def _parts_of(name: str) -> Callable[..., Any]:
-    """Return the handler of an operator that takes a tensor into as many parts as only a call tells."""
+    """Return the handler of an operator that splits a tensor into a run-time number of parts."""
 
-    def parts(importer: ScriptImporter, x: Tensor, how: Any, dim: Any = 0) -> Any:
+    def parts(importer: Walk, x: Tensor, how: Any, dim: Any = 0) -> Any:
         if not isinstance(x, Tensor):
             return NotImplemented
         if isinstance(how, List):
@@ -163,25 +174,25 @@ def _parts_of(name: str) -> Callable[..., Any]:
     return parts
 
 
-def _is_known_split(importer: ScriptImporter, x: Tensor, size: int, dim: Any) -> bool:
-    """Return True where it is known how many parts of a size an axis has."""
+def _is_known_split(importer: Walk, x: Tensor, size: int, dim: Any) -> bool:
+    """Return True if it is known how many parts of a size an axis has."""
     if is_run_time(dim):
         return False
     shape = B.shape_of(importer.tensors.read(x))
     return isinstance(shape[B.axis_of("split", dim, len(shape))], int)
 
 
-def _multi_dot(importer: ScriptImporter, xs: Any) -> Any:
+def _multi_dot(importer: Walk, xs: Any) -> Any:
     return library.run(importer, "multi_dot", [xs])
 
 
-def _cartesian_product(importer: ScriptImporter, xs: List) -> Any:
+def _cartesian_product(importer: Walk, xs: List) -> Any:
     if is_run_time_list(xs.content) or len(xs.content) > 1:
         return library.run(importer, "cartesian_prod", [xs])
     return xs.content[0]
 
 
-def _cat(importer: ScriptImporter, xs: Any, dim: Any = 0) -> Any:
+def _cat(importer: Walk, xs: Any, dim: Any = 0) -> Any:
     """torch.cat of a list whose tensors may differ in size along the axis."""
     if (
         not isinstance(xs, List)
@@ -192,10 +203,27 @@ def _cat(importer: ScriptImporter, xs: Any, dim: Any = 0) -> Any:
     return library.run(importer, "cat", [xs, dim], xs.content.type.element)
 
 
+def _check_rows(importer: Walk, x: Tensor, *_: Any) -> Any:
+    """Refuse a tensor that may not be row-major in memory."""
+    if not lies_in_rows(x):
+        raise UnsupportedOp("it is not known how the tensor lies in memory; use x.contiguous() before")
+    return NotImplemented
+
+
+def _stride(importer: Walk, x: Tensor, dim: int | None = None) -> Any:
+    """x.stride(dim): the number of elements between two positions along an axis."""
+    _check_rows(importer, x)
+    shape = B.shape_of(importer.tensors.read(x))
+    sizes = [each if B.is_size(importer.builder, each - 1) else sympy.Max(1, each) for each in shape]
+    strides = [simplify(product(sizes[axis + 1 :])) for axis in range(len(sizes))]
+    return List(strides) if dim is None else strides[B.axis_of("stride", dim, len(shape))]
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "select": _select, "slice": _slice, "squeeze": _squeeze, "squeeze_": _squeeze, "expand": _expand,
     "roll": _roll, "tile": _tile, "cat": _cat, "concat": _cat, "cartesian_prod": _cartesian_product,
     "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
     "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
     "tensor_split": _parts_of("tensor_split"),
+    "stride": _stride, "as_strided": _check_rows,
 }  # fmt: skip

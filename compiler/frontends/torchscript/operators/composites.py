@@ -1,4 +1,4 @@
-"""Operators that only TorchScript programs have, in terms of others: torch.export takes them apart before."""
+"""Operators that only TorchScript programs have, in terms of others: torch.export decomposes them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ....ir.graph import Block, Builder, Node, Value
 from ....ir.types import INT, ListType, ScalarType, TensorType
 from ....ops import COMPOSITES as SHARED
 from ....ops import build as B
+from ....ops.complex import Complex, given, imaginary_of, real_of
 from ....ops.conditions import add_guard
 from ....ops.loops import block, for_each, with_row
+from ....ops.recurrent import STEPS
 from ..values import elements
 
 
@@ -44,7 +46,7 @@ def pad(
 
 
 def _circular(b: Builder, x: Value, pad: Sequence[Any]) -> Value:
-    """x continued beyond the ends of its last axes by what lies at the other end."""
+    """x continued beyond the ends of its last axes by the elements at the other end."""
     for i in range(len(pad) // 2):
         axis, low, high = len(B.shape_of(x)) - 1 - i, pad[2 * i], pad[2 * i + 1]
         size = B.shape_of(x)[axis]
@@ -59,25 +61,34 @@ def _circular(b: Builder, x: Value, pad: Sequence[Any]) -> Value:
     return x
 
 
-def lstm_cell(
-    b: Builder, x: Value, state: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Any = None, b_hh: Any = None
-) -> tuple[Value, Value]:
-    """One step of an LSTM: input, forget, cell and output gates, in this order."""
-    h, c = state
-    gates = _sum(b, b.one("linear", x, w_ih, b_ih), b.one("linear", h, w_hh, b_hh))
-    n = B.shape_of(w_hh)[1]
-    i, f, g, o = (B.take(b, gates, 1, k * n, n) for k in range(4))
-    i, f, o = (b.one("sigmoid", gate) for gate in (i, f, o))
-    new_c = _sum(b, B.pointwise(b, "mul", f, c), B.pointwise(b, "mul", i, b.one("tanh", g)))
-    return B.pointwise(b, "mul", o, b.one("tanh", new_c)), new_c
+def _cell(overload: str) -> Callable[..., Any]:
+    """Return one time of a layer, of rows or of one alone."""
+
+    def cell(
+        b: Builder, x: Value, state: Any, w_ih: Value, w_hh: Value, b_ih: Any = None, b_hh: Any = None
+    ) -> Any:
+        given = state if isinstance(state, list) else [state]
+        made = STEPS[overload](b, b.one("linear", x, w_ih, b_ih), given, [w_hh, b_hh, None])
+        return tuple(made) if isinstance(state, list) else made[0]
+
+    return cell
 
 
-def _sum(b: Builder, x: Value, y: Value) -> Value:
-    return B.pointwise(b, "add", x, y)
+def take_along_dim(b: Builder, x: Value, indices: Value, dim: int | None = None) -> Value:
+    """torch.take_along_dim: elements at positions along an axis; the other axes are broadcast."""
+    if dim is None:
+        x, indices = (B.reshape(b, each, [B.product(B.shape_of(each))]) for each in (x, indices))
+    axis = B.axis_of("take_along_dim", dim or 0, len(B.shape_of(x)))
+    others = [tuple(n for i, n in enumerate(B.shape_of(each)) if i != axis) for each in (x, indices)]
+    shape = B.broadcast_shape("take_along_dim", others)
+    x, indices = (
+        B.expand(b, each, [*shape[:axis], B.shape_of(each)[axis], *shape[axis:]]) for each in (x, indices)
+    )
+    return _convert(b, "aten.gather.default", x, axis, indices)
 
 
 def stack(b: Builder, xs: Any, dim: int = 0) -> Value:
-    """torch.stack, also of a list whose length only a call tells."""
+    """torch.stack, also of a list of run-time length."""
     if not isinstance(xs, Value):
         return _convert(b, "aten.stack.default", xs, dim)
     made = stacked(b, xs)
@@ -87,7 +98,7 @@ def stack(b: Builder, xs: Any, dim: int = 0) -> Value:
 
 
 def cat(b: Builder, xs: Any, dim: int = 0) -> Value:
-    """torch.cat, also of a list whose length only a call tells."""
+    """torch.cat, also of a list of run-time length."""
     if not isinstance(xs, Value):
         return _convert(b, "aten.cat.default", xs, dim)
     made = stack(b, xs, dim)
@@ -120,8 +131,11 @@ def stacked(b: Builder, xs: Value) -> Value:
     return for_each(b, name, [start], step, "stack")[0]
 
 
-def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
-    """Return a new value of `old` in its dtype and shape; sizes that may be others are checked by calls."""
+def fitted(b: Builder, op: str, made: Any, old: Any) -> Any:
+    """Return a new value of `old` in its dtype and shape; sizes that may differ are checked at run time."""
+    if isinstance(old, Complex):
+        made = given(made)
+        return Complex(*(fitted(b, op, *pair) for pair in zip(made.parts, old.parts, strict=True)))
     made, shape = B.cast_to(b, made, B.dtype_of(old)), B.shape_of(old)
     before = len(shape) - len(B.shape_of(made))
     for axis, size in enumerate(B.shape_of(made)):
@@ -131,7 +145,7 @@ def fitted(b: Builder, op: str, made: Value, old: Value) -> Value:
 
 
 def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
-    """torch.chunk: of an axis whose size a call tells there must be as many chunks as are asked for."""
+    """torch.chunk: an axis of run-time size must have exactly the requested number of chunks."""
     if not isinstance(chunks, int):
         raise UnsupportedOp("chunk: a call tells the number of chunks; it must be a constant")
     axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
@@ -157,7 +171,7 @@ def movedim(b: Builder, x: Value, source: Sequence[int], destination: Sequence[i
 
 
 def meshgrid(b: Builder, xs: Sequence[Value], *, indexing: str = "ij") -> tuple[Value, ...]:
-    """torch.meshgrid: each line of numbers along an axis of its own of one grid."""
+    """torch.meshgrid: each line of numbers along a separate axis of one grid."""
     lines = [B.reshape(b, x, [B.product(B.shape_of(x))]) for x in xs]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
@@ -174,14 +188,20 @@ def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Va
     return fitted(b, "copy_", source, x)
 
 
-def _fill(b: Builder, x: Value, value: Any) -> Value:
+def _fill(b: Builder, x: Any, value: Any) -> Any:
+    if isinstance(x, Complex):
+        return Complex(_fill(b, x.real, real_of(value)), _fill(b, x.imaginary, imaginary_of(b, value)))
     return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
 
 
-#: By overload; they take what converters take.
+#: By overload; with the arguments of converters.
 COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.pad.default": pad,
-    "aten.lstm_cell.default": lstm_cell,
+    "aten.lstm_cell.default": _cell("aten.lstm.input"),
+    "aten.gru_cell.default": _cell("aten.gru.input"),
+    "aten.rnn_tanh_cell.default": _cell("aten.rnn_tanh.input"),
+    "aten.rnn_relu_cell.default": _cell("aten.rnn_relu.input"),
+    "aten.take_along_dim.default": take_along_dim,
     "aten.chunk.default": chunk,
     "aten.stack.default": stack,
     "aten.movedim.intlist": movedim,
@@ -189,6 +209,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.meshgrid.default": meshgrid,
     "aten.meshgrid.indexing": meshgrid,
     "aten.cat.default": cat,
+    "aten.broadcast_to.default": lambda b, x, size: _convert(b, "aten.expand.default", x, size),
     "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
     "aten.clone.default": lambda b, x, memory_format=None: x,
     "aten.add.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.add.Tensor", x, y, alpha=alpha),
@@ -196,7 +217,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.mul.Scalar": lambda b, x, y: _convert(b, "aten.mul.Tensor", x, y),
     "aten.div.Scalar": lambda b, x, y: _convert(b, "aten.div.Tensor", x, y),
 }
-#: In-place operators whose new value no operator of their name gives.
+#: In-place operators without a functional operator of their name.
 IN_PLACE: dict[str, Callable[..., Any]] = {
     "aten.copy_.default": _copy,
     "aten.fill_.Scalar": _fill,

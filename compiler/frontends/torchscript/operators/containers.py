@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..bounds import check_length
 from ..flow.branches import branch
 from ..values.scalars import scalar_op, value_of
 from ..values.values import Dict, Fails, List, Tensor, is_run_time, is_run_time_list, is_size, kind_of
+from ..walk import Walk
 from . import library, run_time_dicts
 from .composites import choose
 from .run_time_dicts import RUN_TIME_DICTS
@@ -32,23 +33,19 @@ from .run_time_lists import (
 )
 from .texts import place_in_text
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-
-MANY_KEYS = 16  # of a dict: beyond them its keys are searched as one text, its numbers lie in a tensor
+MANY_KEYS = 16  # of a dict: beyond that its keys are searched as one text, its numbers are in a tensor
 _DTYPES = {"bool": (np.bool_, "bool"), "int": (np.int64, "i64"), "float": (np.float64, "f64")}
 
 
-def content(importer: ScriptImporter, x: List) -> list[Any]:
-    """Return the items of a list. Raises UnsupportedOp where only a call tells how many there are."""
+def content(importer: Walk, x: List) -> list[Any]:
+    """Return the items of a list. Raises UnsupportedOp for a run-time length."""
     if is_run_time_list(x.content):
         raise UnsupportedOp("this use of a list whose length only a call tells cannot be compiled")
     return x.content
 
 
-def container_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
-    """Return what TorchScript's `aten::name` gives for a list, tuple, dict or string; NotImplemented where no
+def container_op(importer: Walk, name: str, args: Sequence[Any]) -> Any:
+    """Return the result of TorchScript's `aten::name` for a list, tuple, dict or string; NotImplemented if no
     container's operator has that name."""
     first = args[0] if args else None
     if isinstance(first, List):
@@ -61,7 +58,7 @@ def container_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> An
     return NotImplemented if handler is None else handler(importer, *args)
 
 
-def _index(importer: ScriptImporter, items: Sequence[Any], index: Any) -> int:
+def _index(importer: Walk, items: Sequence[Any], index: Any) -> int:
     if not isinstance(index, int):
         raise UnsupportedOp("a position in this list that only a call tells cannot be compiled")
     if not -len(items) <= index < len(items):
@@ -69,7 +66,7 @@ def _index(importer: ScriptImporter, items: Sequence[Any], index: Any) -> int:
     return index
 
 
-def get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
+def get_item(importer: Walk, x: List, index: Any) -> Any:
     """Return x[index]."""
     if isinstance(index, int):
         return x.content[_index(importer, x.content, index)]
@@ -78,13 +75,13 @@ def get_item(importer: ScriptImporter, x: List, index: Any) -> Any:
     return element(importer, at_run_time(importer, x), index)
 
 
-def _append(importer: ScriptImporter, x: List, item: Any) -> List:
+def _append(importer: Walk, x: List, item: Any) -> List:
     importer.regions.note(x)
     x.content = [*x.content, item]
     return x
 
 
-def _set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
+def _set_item(importer: Walk, x: List, index: Any, item: Any) -> List:
     if not isinstance(index, int):
         return set_item(importer, x, index, item)
     importer.regions.note(x)
@@ -97,7 +94,7 @@ def _set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
 def _changing(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler of a method that changes a list."""
 
-    def handler(importer: ScriptImporter, x: List, *args: Any) -> Any:
+    def handler(importer: Walk, x: List, *args: Any) -> Any:
         if any(map(_is_of_calls, args[:1])):
             become_run_time(importer, x)
             return RUN_TIME_LISTS[name](importer, x, *args)
@@ -114,7 +111,7 @@ def _changing(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
 def _searching(name: str, search: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler of a method that compares elements with a value, and that may change a list."""
 
-    def handler(importer: ScriptImporter, x: List, item: Any) -> Any:
+    def handler(importer: Walk, x: List, item: Any) -> Any:
         if not x.content:
             return _found(search, [], item)
         if all(map(_is_known, (*x.content, item))):
@@ -136,11 +133,11 @@ def _found(search: Callable[..., Any], items: list[Any], item: Any) -> Any:
 
 
 def _is_known(x: Any) -> bool:
-    """Return True for a plain value that no call decides."""
+    """Return True for a plain value that does not depend on calls."""
     return kind_of(x) != "" and not _is_of_calls(x)
 
 
-def _sorted(importer: ScriptImporter, x: List, reverse: Any = False) -> List:
+def _sorted(importer: Walk, x: List, reverse: Any = False) -> List:
     items = x.content
     if all(map(_is_known, (*items, reverse))):
         return List(sorted(items, reverse=reverse))
@@ -150,14 +147,14 @@ def _sorted(importer: ScriptImporter, x: List, reverse: Any = False) -> List:
     return List([element(importer, made, i) for i in range(len(items))])
 
 
-def _sort(importer: ScriptImporter, x: List, reverse: Any = False) -> None:
+def _sort(importer: Walk, x: List, reverse: Any = False) -> None:
     made = _sorted(importer, x, reverse)
     importer.regions.note(x)
     x.content = made.content
 
 
 def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
-    def handler(importer: ScriptImporter, x: List, *args: Any) -> List:
+    def handler(importer: Walk, x: List, *args: Any) -> List:
         if any(is_run_time(a) or is_size(a) for a in args):
             return sliced(importer, at_run_time(importer, x), *args)
         return List(compute(x.content, *(content(importer, a) if isinstance(a, List) else a for a in args)))
@@ -165,14 +162,14 @@ def _new_list(compute: Callable[..., list[Any]]) -> Callable[..., List]:
     return handler
 
 
-def _joined(importer: ScriptImporter, x: List, other: List) -> List:
+def _joined(importer: Walk, x: List, other: List) -> List:
     if is_run_time_list(other.content):
         return concatenated(importer, x, other)
     check_length(len(x.content) + len(other.content))
     return List([*x.content, *other.content])
 
 
-def _extend(importer: ScriptImporter, x: List, other: List) -> List:
+def _extend(importer: Walk, x: List, other: List) -> List:
     if is_run_time_list(other.content):
         return extend(importer, x, other)
     check_length(len(x.content) + len(other.content))
@@ -185,14 +182,14 @@ def _slice(items: Sequence[Any], start: Any = None, end: Any = None, step: int =
     return list(items[slice(start, end, step)])
 
 
-def _contains(importer: ScriptImporter, x: List, item: Any) -> Any:
+def _contains(importer: Walk, x: List, item: Any) -> Any:
     made: Any = False
     for each in x.content:
         made = _either(importer, made, scalar_op(importer.builder, "eq", (each, item)))
     return made
 
 
-def _either(importer: ScriptImporter, a: Any, c: Any) -> Any:
+def _either(importer: Walk, a: Any, c: Any) -> Any:
     if a is True or c is True:
         return True
     if a is False or c is False:
@@ -200,7 +197,7 @@ def _either(importer: ScriptImporter, a: Any, c: Any) -> Any:
     return importer.builder.one("bool_or", a, c)
 
 
-def _lists_equal(importer: ScriptImporter, x: List, y: List) -> Any:
+def _lists_equal(importer: Walk, x: List, y: List) -> Any:
     if is_run_time_list(y.content):
         return equal(importer, x, y)
     if len(x.content) != len(content(importer, y)):
@@ -220,12 +217,12 @@ def _lists_equal(importer: ScriptImporter, x: List, y: List) -> Any:
     return made
 
 
-def _lists_differ(importer: ScriptImporter, x: List, y: List) -> Any:
+def _lists_differ(importer: Walk, x: List, y: List) -> Any:
     return scalar_op(importer.builder, "__not__", (_lists_equal(importer, x, y),))
 
 
 def _fold(name: str) -> Callable[..., Any]:
-    def handler(importer: ScriptImporter, x: List, *_: Any) -> Any:
+    def handler(importer: Walk, x: List, *_: Any) -> Any:
         if not x.content:
             if name == "add":
                 return 0
@@ -239,7 +236,7 @@ def _fold(name: str) -> Callable[..., Any]:
 
 
 def _quantified(is_all: bool) -> Callable[..., Any]:
-    def handler(importer: ScriptImporter, x: List) -> Any:
+    def handler(importer: Walk, x: List) -> Any:
         made: Any = is_all
         for item in x.content:
             found = scalar_op(importer.builder, "Bool", (item,))
@@ -290,7 +287,7 @@ _LISTS: dict[str, Callable[..., Any]] = {
 
 
 def key_of(key: Any) -> Any:
-    """Return a dict's key. Raises UnsupportedOp for one that only a call tells."""
+    """Return a dict's key. Raises UnsupportedOp for a run-time value."""
     if isinstance(key, bool | int | float | str):
         return key
     raise UnsupportedOp("a dict's key that only a call tells cannot be compiled")
@@ -300,7 +297,7 @@ def _is_of_calls(key: Any) -> bool:
     return is_run_time(key) or is_size(key)
 
 
-def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any:
+def _dict_get(importer: Walk, x: Dict, key: Any, default: Any = None) -> Any:
     if not _is_of_calls(key):
         return x.content.get(key_of(key), default)
     if default is None:
@@ -309,7 +306,7 @@ def _dict_get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) 
     return _chosen(importer, [*x.content.values(), default], _place_of(importer, keys, key))
 
 
-def _dict_item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+def _dict_item(importer: Walk, x: Dict, key: Any) -> Any:
     known = f"it has {_shown_keys(x)}"
     if _is_of_calls(key) and x.content:
         importer.builder.apply(
@@ -329,7 +326,7 @@ def _shown_keys(x: Dict) -> str:
     return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
 
 
-def _dict_contains(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+def _dict_contains(importer: Walk, x: Dict, key: Any) -> Any:
     if not _is_of_calls(key):
         return key_of(key) in x.content
     wanted, keys = value_of(importer.builder, key, kind_of(key)), list(x.content)
@@ -338,8 +335,8 @@ def _dict_contains(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     return _contains(importer, List(keys), wanted)
 
 
-def _place_of(importer: ScriptImporter, keys: list[Any], key: Any) -> Value:
-    """Return the position of a key that a call tells; where it is none of `keys`, their number."""
+def _place_of(importer: Walk, keys: list[Any], key: Any) -> Value:
+    """Return the position of a run-time key; the number of `keys` if it is not among them."""
     b = importer.builder
     if len(keys) > MANY_KEYS and kind_of(key) == "str":
         place = place_in_text(importer, keys, key)
@@ -351,8 +348,8 @@ def _place_of(importer: ScriptImporter, keys: list[Any], key: Any) -> Value:
     return place
 
 
-def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
-    """Return the item at a position that a call tells and that lies within the items."""
+def _chosen(importer: Walk, items: list[Any], place: Value) -> Any:
+    """Return the item at a run-time position within the items."""
     if all(item is items[0] for item in items):
         return items[0]
     kinds = set(map(kind_of, items))
@@ -365,13 +362,13 @@ def _chosen(importer: ScriptImporter, items: list[Any], place: Value) -> Any:
     return element(importer, at_run_time(importer, List(items)), place)
 
 
-def _differ_in_size(importer: ScriptImporter, items: Sequence[Tensor]) -> bool:
+def _differ_in_size(importer: Walk, items: Sequence[Tensor]) -> bool:
     shapes = {tuple(map(str, B.shape_of(importer.tensors.read(item)))) for item in items}
     return len(shapes) > 1
 
 
-def _by_branches(importer: ScriptImporter, items: Sequence[Tensor], place: Value, first: int) -> Any:
-    """Return the tensor of items[first:] at a position that a call tells; their sizes may differ."""
+def _by_branches(importer: Walk, items: Sequence[Tensor], place: Value, first: int) -> Any:
+    """Return the tensor of items[first:] at a run-time position; their sizes may differ."""
     if first == len(items) - 1:
         return items[first]
     b = importer.builder
@@ -380,7 +377,7 @@ def _by_branches(importer: ScriptImporter, items: Sequence[Tensor], place: Value
     return branch(importer, here, ways)[0]
 
 
-def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
+def _set_key(importer: Walk, x: Dict, key: Any, item: Any) -> None:
     if _is_of_calls(key):
         run_time_dicts.set_key(importer, x, key, item)
         return
@@ -388,7 +385,7 @@ def _set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
     x.content = {**x.content, key_of(key): item}
 
 
-def _drop_key(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
+def _drop_key(importer: Walk, x: Dict, key: Any, *default: Any) -> Any:
     if _is_of_calls(key) and x.content:
         return RUN_TIME_DICTS["pop"](importer, x, key, *default)
     importer.regions.note(x)
@@ -397,7 +394,7 @@ def _drop_key(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any
     return found
 
 
-def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
+def _update(importer: Walk, x: Dict, other: Dict) -> None:
     if is_run_time_list(other.content):
         run_time_dicts.update(importer, x, other)
         return
@@ -405,7 +402,7 @@ def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
     x.content = {**x.content, **other.content}
 
 
-def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
+def _set_default(importer: Walk, x: Dict, key: Any, default: Any) -> Any:
     if _is_of_calls(key) and x.content:
         return RUN_TIME_DICTS["setdefault"](importer, x, key, default)
     if _is_of_calls(key) or key_of(key) not in x.content:
@@ -415,7 +412,7 @@ def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> A
     return x.content[key]
 
 
-def _clear(importer: ScriptImporter, x: Dict) -> None:
+def _clear(importer: Walk, x: Dict) -> None:
     importer.regions.note(x)
     x.content = {}
 

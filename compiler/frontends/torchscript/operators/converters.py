@@ -1,87 +1,74 @@
 """Operators of graph values through the tables of converters that all frontends share, and the tensors and
-views that hold what these give."""
+views of their results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ....ir.errors import UnsupportedOp
-from ....ir.graph import Value
-from ....ir.types import TensorType
+from ....ir.errors import Error, UnsupportedOp
+from ....ops.complex import is_complex
 from ...importer import find_converter
-from ..values.values import List, Tensor, View, is_run_time, is_size
+from ..values.values import List, Tensor, View, is_run_time, is_size, is_tensor_value
+from ..walk import Walk
 from . import composites, matching
 from .decomposed import can_decompose, decomposed
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def run(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Append an operator of graph values; sizes that it needs to be equal become so in the contract. Raises
-    UnsupportedOp for a number of a call that must be constant."""
-    for one, other in matching.pairs(overload, args):
+def run(importer: Walk, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Append an operator of graph values; sizes that it requires to be equal become equal in the contract.
+    Raises UnsupportedOp for a run-time number that must be constant."""
+    for one, other in matching.pairs(overload, args, kwargs):
         importer.require_equal(one, other)
     try:
         return _converted_by_table(importer, overload, args, kwargs)
-    except (TypeError, ValueError):
+    except Error:
+        importer.assumptions.is_operator_refused = True
+        raise
+    except (TypeError, ValueError) as error:
         given = [item for x in (*args, *kwargs.values()) for item in (x if isinstance(x, list) else [x])]
-        if not any(is_run_time(x) or is_size(x) for x in given):
+        if not any(is_run_time(x) or is_size(x) or _has_free_size(x) for x in given):
             raise
+        importer.assumptions.is_operator_refused = True
         raise UnsupportedOp(
-            f"{overload}: a number that only a call tells is given where a constant is needed"
-        ) from None
+            f"{overload}: a number or size that is known at run time only is given where a constant is needed"
+        ) from error
 
 
-#: Operators that take or give complex numbers.
-_COMPLEX = (
-    "stft", "istft", "view_as_complex", "view_as_real", "complex", "polar",
-    *(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")),
-)  # fmt: skip
+def _has_free_size(x: Any) -> bool:
+    return is_tensor_value(x) and any(map(is_size, x.type.shape))
 
 
-def _converted_by_table(
-    importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Any:
+def _converted_by_table(importer: Walk, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     own = composites.COMPOSITES.get(overload)
-    if own is not None:
+    if own is not None and not is_complex([*args]):
         return own(importer.builder, *args, **kwargs)
     if find_converter(overload) is None:
-        if overload.split(".")[1] in _COMPLEX:
-            raise UnsupportedOp(
-                f"{overload} computes with complex numbers, which a TorchScript program cannot; compile the "
-                "module that it was scripted from, where PyTorch's kernel is called"
-            )
-        if can_decompose(overload, args):
+        if can_decompose(overload):
             return decomposed(importer, overload, args, kwargs)
         importer.require([(overload, importer.builder.source)])
     return importer.call(overload, args, kwargs)
 
 
-def abstract(importer: ScriptImporter, made: Any) -> Any:
+def abstract(importer: Walk, made: Any) -> Any:
     """Return new tensors for graph values, and lists of them."""
-    if isinstance(made, Value) and isinstance(made.type, TensorType):
+    if is_tensor_value(made):
         return importer.tensors.fresh(made)
     if isinstance(made, tuple | list):
         return List([abstract(importer, each) for each in made])
     return made
 
 
-def view(
-    importer: ScriptImporter, overload: str, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]
-) -> Tensor:
+def view(importer: Walk, overload: str, x: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
     """Return the view that an operator makes of a tensor."""
     value = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
     return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), value)
 
 
-def views(
-    importer: ScriptImporter, overload: str, x: Any, rest: Sequence[Any], kwargs: dict[str, Any]
-) -> Any:
+def views(importer: Walk, overload: str, x: Any, rest: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the view or the list of views that an operator makes of a tensor."""
     made = run(importer, overload, [importer.tensors.read(x), *rest], kwargs)
-    if isinstance(made, Value):
+    if is_tensor_value(made):
         return importer.tensors.view_of(x, View(overload, tuple(rest), kwargs), made)
     return List(
         [

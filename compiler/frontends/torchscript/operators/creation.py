@@ -1,41 +1,39 @@
-"""Tensors that are made of numbers, casts of tensors, and operators that give the tensor itself."""
+"""Tensors that are made of numbers, casts of tensors, and operators that return the tensor itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.graph import Value
 from ....ops import build as B
+from ....ops.complex import Complex, dtype_of, is_complex
 from ...importer import find_converter
 from ..values.scalars import scalar_op
 from ..values.values import List, Tensor, is_run_time, is_run_time_list, is_size, kind_of
+from ..walk import Walk
 from . import composites, library
 from .arguments import dtype_argument
 from .containers import content
 from .converters import run
 from .library import signals
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def _tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *_: Any) -> Tensor:
+def _tensor(importer: Walk, data: Any, dtype: Any = None, *_: Any) -> Tensor:
     """torch.tensor of numbers or nested lists of them."""
-    b = importer.builder
     value, kind = _stacked(importer, data)
     default = {"int": "i64", "float": "f32", "bool": "bool"}[kind]
-    return importer.tensors.fresh(B.cast_to(b, value, dtype_argument(dtype) or default))
+    return _cast(importer, value, dtype_argument(dtype) or default)
 
 
-def _as_tensor(importer: ScriptImporter, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
+def _as_tensor(importer: Walk, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
     """torch.as_tensor: of a tensor that has the dtype already, itself."""
     if not isinstance(data, Tensor):
         return _tensor(importer, data, dtype)
     return data if dtype is None else _to(importer, data, dtype)
 
 
-def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
+def _stacked(importer: Walk, data: Any) -> tuple[Value, str]:
     b = importer.builder
     if isinstance(data, List) and is_run_time_list(data.content):
         return composites.stacked(b, data.read()), str(data.content.type.element)
@@ -49,7 +47,7 @@ def _stacked(importer: ScriptImporter, data: Any) -> tuple[Value, str]:
     return (b.one("scalar", data, dtype=dtype) if is_run_time(data) else B.full(b, data, dtype)), kind
 
 
-def _to(importer: ScriptImporter, x: Tensor, *rest: Any) -> Tensor:
+def _to(importer: Walk, x: Tensor, *rest: Any) -> Tensor:
     """aten::to: a cast, or the tensor itself."""
     if not isinstance(x, Tensor):
         return NotImplemented
@@ -57,25 +55,26 @@ def _to(importer: ScriptImporter, x: Tensor, *rest: Any) -> Tensor:
     numbers = [each for each in rest[:2] if type(each) is int]
     dtype = dtype_argument(numbers[0]) if numbers else None
     if isinstance(rest[0], Tensor):
-        dtype = B.dtype_of(importer.tensors.read(rest[0]))
+        dtype = dtype_of(importer.tensors.read(rest[0]))
     is_copied = len(rest) >= 3 and rest[-2 if rest[-1] is None else -1] is True
-    if dtype in (None, B.dtype_of(value)) and not is_copied:
+    if dtype in (None, dtype_of(value)) and not is_copied:
         return x
-    return importer.tensors.fresh(B.cast_to(importer.builder, value, dtype or B.dtype_of(value)))
+    return _cast(importer, value, dtype or dtype_of(value))
 
 
-def _cast_like(importer: ScriptImporter, x: Tensor, other: Tensor) -> Tensor:
+def _cast_like(importer: Walk, x: Tensor, other: Tensor) -> Tensor:
     return _to(importer, x, other)
 
 
-def _dropout(importer: ScriptImporter, x: Tensor, p: Any, train: Any) -> Any:
+def _dropout(importer: Walk, x: Tensor, p: Any, train: Any) -> Any:
     if train is False or p == 0:
         return x
     return NotImplemented
 
 
-def created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tensor | None:
-    """Return the tensor that an operator makes of numbers of which only a call tells one; None for others."""
+def created(importer: Walk, name: str, given: dict[str, Any]) -> Tensor | None:
+    """Return the tensor that an operator makes from numbers, one of which is a run-time value; None for
+    others."""
     if name == "arange" and any(map(is_run_time, given.values())):
         return _arange(importer, given)
     if name == "eye" and any(is_run_time(x) or is_size(x) for x in given.values()):
@@ -92,12 +91,18 @@ def created(importer: ScriptImporter, name: str, given: dict[str, Any]) -> Tenso
     return None
 
 
-def _in_dtype(importer: ScriptImporter, x: Tensor, dtype: str) -> Tensor:
-    return importer.tensors.fresh(B.cast_to(importer.builder, importer.tensors.read(x), dtype))
+def _in_dtype(importer: Walk, x: Tensor, dtype: str) -> Tensor:
+    return _cast(importer, importer.tensors.read(x), dtype)
 
 
-def _arange(importer: ScriptImporter, given: dict[str, Any]) -> Any:
-    """torch.arange of numbers of which only a call tells one."""
+def _cast(importer: Walk, value: Value | Complex, dtype: str) -> Tensor:
+    if isinstance(value, Complex) or is_complex(dtype):
+        return importer.tensors.fresh(run(importer, "aten.to.dtype", [value, dtype], {}))
+    return importer.tensors.fresh(B.cast_to(importer.builder, value, dtype))
+
+
+def _arange(importer: Walk, given: dict[str, Any]) -> Any:
+    """torch.arange with a run-time number."""
     numbers = [given.get("start", 0), given["end"], given.get("step", 1)]
     dtype, is_int = dtype_argument(given["dtype"]), all(kind_of(x) == "int" for x in numbers)
     if numbers[::2] == [0, 1] and is_int:

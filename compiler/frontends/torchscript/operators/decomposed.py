@@ -1,11 +1,13 @@
 """Operators without a converter, such as einsum, in terms of others: torch's own decomposition is traced on
-tensors without data whose sizes are symbols, and imported in the operator's place."""
+tensors without data whose sizes are symbols, and imported in the operator's place. Parts that have no
+converter either are called in PyTorch where that is allowed."""
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
@@ -17,21 +19,24 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_map
 
-from ....ir.dims import DimExpr, simplify, symbol
+from ....ir.dims import DimExpr, simplify, symbol, symbols_of
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
 from ....ops import build as B
+from ....ops.complex import Complex, dtype_of
 from ....ops.conditions import add_guard
-from ...dtypes import DTYPES, dtype_name
+from ...dtypes import TORCH_DTYPES, element_name
 from ...exported_program import decomposition_table
-from ...fx_nodes import array_of
+from ...fallback import Fallback, reason_against
+from ...fx_nodes import constant_of, schema_arguments
 from ...importer import find_converter
+from ...nodes import operator_of
 from ...symbols import Symbols
+from ..values.scalars import PYTHON, scalar_op
 from ..values.values import is_size
+from ..walk import Walk
 from .arguments import is_layout
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
+from .einsum import tied
 
 _HINTS = (
     5,
@@ -46,21 +51,29 @@ _HINTS = (
     37,
     41,
     43,
-)  # for sizes of which the example says nothing
-_TORCH = {name: dtype for dtype, name in DTYPES.items()}
+)  # for sizes that the example does not have
+_LOG = logging.getLogger("shapevm")
 
 
-def can_decompose(overload: str, args: Sequence[Any]) -> bool:
-    """Return True for an operator that torch may take apart, given tensors and plain values alone."""
+def can_decompose(overload: str) -> bool:
+    """Return True for an operator that torch may decompose."""
     space, name, suffix = overload.split(".")
     packet = getattr(getattr(torch.ops, space), name, None)
     found = getattr(packet, suffix, None) if packet is not None else None
-    return found is not None and not any(is_size(x) for x in args)
+    return found is not None
 
 
-def decomposed(importer: ScriptImporter, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Import an operator in parts; return its results. Raises UnsupportedOp naming it where a part has no
-    converter either, or torch cannot trace it."""
+def decomposed(
+    importer: Walk,
+    overload: str,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    is_called: bool = False,
+) -> Any:
+    """Import an operator in parts; return its results. `is_called`: PyTorch is called for the whole of it.
+    Raises UnsupportedOp naming it if a part has no converter either, or torch cannot trace it."""
+    if overload == "aten.einsum.default":
+        args = [args[0], tied(importer.builder, args[0], args[1]), *args[2:]]
     tracing = _Tracing(importer)
     space, name, suffix = overload.split(".")
     target = getattr(getattr(getattr(torch.ops, space), name), suffix)
@@ -73,65 +86,73 @@ def decomposed(importer: ScriptImporter, overload: str, args: Sequence[Any], kwa
 
     try:
         with fx_config.patch(backed_size_oblivious=True), tracing.mode, torch.no_grad():  # type: ignore[attr-defined]
-            traced = _traced(call, tracing.fakes)
+            traced = _traced(call, tracing.fakes, is_called)
     except Exception as error:  # whatever torch raises
-        first = str(error).splitlines()[:1]
+        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise UnsupportedOp(f"{overload} has no converter, and torch cannot take it apart: {first}") from None
-    if not all(find_converter(str(part)) for part in _targets(traced)):
+    if not all(_can_import(importer, node) for node in _calls(traced)):
         importer.require([(overload, importer.builder.source)])
     tracing.require(overload)
-    return _Parts(importer, tracing, traced).run()
+    return _Parts(importer, tracing, traced, overload if is_called else "").run()
 
 
-def _traced(call: Callable[..., Any], fakes: Sequence[Any]) -> torch.fx.GraphModule:
-    """Return the graph of a call, in which nothing is changed in place."""
-    table = decomposition_table()
-    made = make_fx(call, decomposition_table=table)(*fakes)
-    if any(target._schema.is_mutable for target in _targets(made)):
-        with enable_python_dispatcher():  # in C++ no size may be a symbol there
+def _can_import(importer: Walk, node: torch.fx.Node) -> bool:
+    """Return True for a part that has a converter, or that PyTorch may be called for."""
+    if find_converter(str(node.target)) is not None:
+        return True
+    return importer.assumptions.may_call_torch and not reason_against(node)
+
+
+def _traced(call: Callable[..., Any], fakes: Sequence[Any], is_whole: bool) -> torch.fx.GraphModule:
+    """Return the graph of a call, in which nothing is changed in place; `is_whole`: not decomposed."""
+    table = {} if is_whole else decomposition_table()
+    with enable_python_dispatcher():  # in C++ no size may be a symbol
+        made = make_fx(call, decomposition_table=table)(*fakes)
+        if any(node.target._schema.is_mutable for node in _calls(made)):
             made = make_fx(torch.func.functionalize(made, remove="mutations"), decomposition_table=table)(
                 *fakes
             )
     return made
 
 
-def _targets(traced: torch.fx.GraphModule) -> set[torch._ops.OpOverload]:
-    """Return the operators in a graph, reading sizes apart."""
-    found = {node.target for node in traced.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
-    return found - {torch.ops.aten.sym_size.int}
+def _calls(traced: torch.fx.GraphModule) -> list[Any]:
+    """Return the calls of operators in a graph, reading sizes apart."""
+    found = [node for node in traced.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return [node for node in found if node.target is not torch.ops.aten.sym_size.int]
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
     found = {name: x for name, x in kwargs.items() if not is_layout(name)}
-    return {name: _TORCH[x] if name == "dtype" and isinstance(x, str) else x for name, x in found.items()}
+    is_dtype = {name: name == "dtype" and isinstance(x, str) for name, x in found.items()}
+    return {name: TORCH_DTYPES[x] if is_dtype[name] else x for name, x in found.items()}
 
 
 class _Tracing:
     """Tensors without data for graph values. `values` and `fakes` are in the same order."""
 
-    def __init__(self, importer: ScriptImporter) -> None:
+    def __init__(self, importer: Walk) -> None:
         self.importer = importer
         self.env = ShapeEnv(specialize_zero_one=False)
         self.mode = FakeTensorMode(shape_env=self.env)
-        self.values: list[Value] = []
+        self.values: list[Value | Complex | DimExpr] = []
         self.fakes: list[Any] = []
         self.symbols = Symbols([], {})
-        self._ours: dict[Any, DimExpr] = {}  # by the symbol that stands for it
+        self._ours: dict[Any, DimExpr] = {}  # by the symbol that represents it
         self._hints: dict[DimExpr, int] = {}
 
     def fake(self, x: Any) -> Any:
-        """Return the tensor without data of a value; anything else as it is."""
-        if not isinstance(x, Value):
+        """Return the tensor without data of a value, torch's symbol for a size; anything else unchanged."""
+        if not isinstance(x, Value | Complex) and not is_size(x):
             return x
         if x not in self.values:
             self.values.append(x)
-            self.fakes.append(self._made(x))
+            self.fakes.append(self._symbol(x) if is_size(x) else self._made(x))
         return self.fakes[self.values.index(x)]
 
-    def _made(self, x: Value) -> Any:
+    def _made(self, x: Value | Complex) -> Any:
         shape = B.shape_of(x)
         kinds = [DimDynamic.STATIC if isinstance(dim, int) else DimDynamic.DYNAMIC for dim in shape]
-        example = torch.empty(tuple(map(self._hint, shape)), dtype=_TORCH[B.dtype_of(x)], device="meta")
+        example = torch.empty(tuple(map(self._hint, shape)), dtype=TORCH_DTYPES[dtype_of(x)], device="meta")
         context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)
         source = ConstantSource(f"x{len(self.fakes)}")
         with torch._subclasses.fake_tensor.unset_fake_temporarily():
@@ -142,18 +163,34 @@ class _Tracing:
                 self._ours[symbol(str(self.symbols.dim(size)))] = dim
         return made
 
+    def _symbol(self, size: DimExpr) -> torch.SymInt | int:
+        hint, source = self._hint(size), ConstantSource(f"size{len(self._ours)}")
+        made = self.env.create_symbol(hint, source, DimDynamic.DYNAMIC, constraint_dim=None)
+        found = self.env.create_symintnode(made, hint=hint, source=source)
+        self._ours[symbol(str(self.symbols.dim(found)))] = size
+        return found
+
     def _hint(self, dim: DimExpr) -> int:
         """Return a size for tracing: the example's, or one that no other size has."""
         if isinstance(dim, int):
             return dim
-        example = self.importer.inputs.example_of(dim)
+        example = self.importer.example_of(dim)
         if example is not None:
             return example
         return self._hints.setdefault(dim, _HINTS[len(self._hints) % len(_HINTS)])
 
+    @property
+    def contract(self) -> set[str]:
+        """The names of the sizes that have a value before."""
+        return {name for dim in self._ours.values() for name in symbols_of(dim)}
+
     def dim(self, size: Any) -> DimExpr:
-        """Return a size of torch's as ours."""
-        return self.in_ours(self.symbols.dim(size))
+        """Return torch's size as ours; one that only the operator's result has gets a name."""
+        found = self.symbols.dim(size)
+        for name in symbols_of(found):
+            if symbol(name) not in self._ours:
+                self._ours[symbol(name)] = symbol(self.importer.graph.new_name("n"))
+        return self.in_ours(found)
 
     def in_ours(self, expr: Any) -> Any:
         """Return an expression or condition over our sizes."""
@@ -161,10 +198,11 @@ class _Tracing:
         return found if isinstance(found, sympy.logic.boolalg.Boolean) else simplify(found)
 
     def require(self, overload: str) -> None:
-        """Make what tracing assumed of sizes part of the contract, or a check of every call."""
+        """Make the assumptions of tracing about sizes part of the contract, or a check of every call."""
         for guard in self.env.guards:
             condition = self.in_ours(self.symbols.translate(guard.expr))
             if isinstance(condition, sympy.Eq):
+                _LOG.info("%s fixes sizes: %s", overload, condition)
                 self.importer.require_equal(condition.lhs, condition.rhs)
             add_guard(
                 self.importer.builder, condition, f"{overload.split('.')[1]}: it must hold that {condition}"
@@ -172,11 +210,12 @@ class _Tracing:
 
 
 class _Parts:
-    """Imports a traced graph."""
+    """Imports a traced graph. `called`: an operator that PyTorch is called for, though it has a converter."""
 
-    def __init__(self, importer: ScriptImporter, tracing: _Tracing, traced: torch.fx.GraphModule) -> None:
-        self.importer, self.tracing, self.traced = importer, tracing, traced
+    def __init__(self, importer: Walk, tracing: _Tracing, traced: torch.fx.GraphModule, called: str) -> None:
+        self.importer, self.tracing, self.traced, self.called = importer, tracing, traced, called
         self.found: dict[torch.fx.Node, Any] = {}
+        self._fallback = Fallback(importer.builder, tracing)
 
     def run(self) -> Any:
         """Return the results."""
@@ -192,20 +231,38 @@ class _Parts:
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.op == "get_attr":
-            return self.importer.constant(*array_of(getattr(self.traced, str(node.target))), "")
+            found = getattr(self.traced, str(node.target))
+            return constant_of(self.importer, found, "")
         if isinstance(node.meta.get("val"), torch.SymInt | int):
             return self.tracing.dim(node.meta["val"])
         args = [self._argument(x) for x in node.args]
         if node.target is operator.getitem:
             return args[0][args[1]]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self._number(node, args)
+        if str(node.target) == self.called or find_converter(str(node.target)) is None:
+            names = [argument.name for argument in operator_of(node)._schema.arguments]
+            given = [self._given(x) for x in schema_arguments(node)]
+            return self._fallback.call(node, dict(zip(names, given, strict=True)))
         kwargs = {k: None if is_layout(k) else self._argument(x) for k, x in node.kwargs.items()}
         return self.importer.call(str(node.target), args, kwargs)
 
+    def _number(self, node: torch.fx.Node, args: list[Any]) -> Any:
+        """Return the result of a Python function for numbers computed from sizes."""
+        name = getattr(node.target, "__name__", "").strip("_").removeprefix("sym_")
+        name = name.capitalize() if name in ("float", "int") else name
+        if name not in PYTHON:
+            raise UnsupportedOp(f"PyTorch computes {name} of sizes here, which cannot be compiled")
+        return scalar_op(self.importer.builder, name, args)
+
     def _argument(self, x: Any) -> Any:
+        """Return an argument as converters take it."""
+        return element_name(x) if isinstance(x, torch.dtype) else self._given(x)
+
+    def _given(self, x: Any) -> Any:
+        """Return an argument as calls of PyTorch take it."""
         if isinstance(x, torch.fx.Node):
             return self.found[x]
         if isinstance(x, list | tuple):
-            return [self._argument(item) for item in x]
-        if isinstance(x, torch.SymInt):
-            return self.tracing.dim(x)
-        return dtype_name(x) if isinstance(x, torch.dtype) else x
+            return [self._given(item) for item in x]
+        return self.tracing.dim(x) if isinstance(x, torch.SymInt) else x

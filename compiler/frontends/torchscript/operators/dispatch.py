@@ -4,35 +4,33 @@ converters that all frontends share."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import UnsupportedOp
 from ..values.scalars import PYTHON, scalar_op
 from ..values.values import List, Member, Tensor, is_run_time, is_run_time_list, is_size, kind_of
+from ..walk import Walk
 from . import attributes, axes, creation, library, plain
 from .containers import container_op
 from .tensor_operators import tensor_operator
 from .texts import text_op
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def import_operator(importer: ScriptImporter, node: Any) -> list[Any]:
-    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it where it
-    cannot be compiled."""
+def import_operator(importer: Walk, node: Any) -> list[Any]:
+    """Import a node that is an operator; return its results. Raises UnsupportedOp naming it if it cannot be
+    compiled."""
     return _imported(importer, node, [importer.get(value) for value in node.inputs()])
 
 
-#: Operators of their own -> which argument is an axis; where a call tells it, there is a branch for each.
+#: Special operators -> which argument is an axis; a run-time axis gives a branch for each.
 _OF_AN_AXIS = {"select": 1, "slice": 1, "squeeze": 1, "squeeze_": 1, "roll": 2}
 
 
-def _imported(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
+def _imported(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]:
     kind = node.kind()
     name = kind.removeprefix("aten::")
     if kind.startswith("aten::"):
-        at = _OF_AN_AXIS.get(name)
+        at = _OF_AN_AXIS.get(name.removesuffix("_copy"))
         if at is not None and isinstance(args[0], Tensor) and attributes.is_told_axis(args[at : at + 1]):
             return attributes.of_each_axis(
                 importer, name, args, at, lambda changed: _imported(importer, node, changed)
@@ -45,12 +43,13 @@ def _imported(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[
     return tensor_operator(importer, node, args)
 
 
-#: What has a function of its own; it gives NotImplemented for arguments that the tables of converters take.
+#: Operators with special functions, which return NotImplemented for arguments that the tables of converters
+#: handle.
 _SPECIAL: dict[str, Callable[..., Any]] = {**plain.OPERATORS, **creation.OPERATORS, **axes.OPERATORS}
 
 
-def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
-    """Return what an operator of plain values or containers gives; NotImplemented for others."""
+def _own(importer: Walk, name: str, args: Sequence[Any]) -> Any:
+    """Return the result of an operator of plain values or containers; NotImplemented for others."""
     found = container_op(importer, name, args)
     if found is not NotImplemented:
         return found
@@ -60,6 +59,9 @@ def _own(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(importer, *args)
+    viewed = name.removesuffix("_copy")
+    if viewed != name and viewed in axes.OPERATORS:
+        return axes.copied(importer, axes.OPERATORS[viewed](importer, *args))
     if name in ("eq", "ne") and all(isinstance(x, Member) for x in args):
         return _SPECIAL["__is__" if name == "eq" else "__isnot__"](importer, *args)
     if name in library.OF_LISTS and isinstance(args[0], List) and is_run_time_list(args[0].content):

@@ -1,47 +1,46 @@
-"""Operators of their own that give plain values: sizes, numbers of tensors, tests of identity, ranges."""
+"""Special operators with plain results: sizes, numbers of tensors, tests of identity, ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.dims import product
 from ....ir.errors import ShapeError
 from ....ir.graph import Builder, Value
 from ....ir.promotion import is_float
 from ....ops import build as B
+from ....ops.complex import Complex
 from ..values.scalars import scalar_op
 from ..values.values import Dict, List, Maybe, Member, Tensor, is_run_time, is_size
+from ..walk import Walk
 from . import composites
 from .containers import container_op
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def _size(importer: ScriptImporter, x: Tensor, dim: int | None = None) -> Any:
+def _size(importer: Walk, x: Tensor, dim: int | None = None) -> Any:
     shape = B.shape_of(importer.tensors.read(x))
     if is_run_time(dim):
         return container_op(importer, "__getitem__", [List(list(shape)), dim])
     return List(list(shape)) if dim is None else shape[B.axis_of("size", dim, len(shape))]
 
 
-def _length(importer: ScriptImporter, x: Any) -> Any:
+def _length(importer: Walk, x: Any) -> Any:
     if isinstance(x, Tensor):
         return B.shape_of(importer.tensors.read(x))[0]
     return len(x) if isinstance(x, tuple) else NotImplemented
 
 
-def _dim(importer: ScriptImporter, x: Tensor) -> int:
+def _dim(importer: Walk, x: Tensor) -> int:
     return len(B.shape_of(importer.tensors.read(x)))
 
 
-def _numel(importer: ScriptImporter, x: Tensor) -> Any:
+def _numel(importer: Walk, x: Tensor) -> Any:
     return product(B.shape_of(importer.tensors.read(x)))
 
 
-def _item(importer: ScriptImporter, x: Any) -> Any:
-    """Return a tensor's only element; what is known of it stays known."""
+def _item(importer: Walk, x: Any) -> Any:
+    """Return a tensor's only element, with its known value if any."""
     if not isinstance(x, Tensor):
         return x
     value = importer.tensors.read(x)
@@ -50,7 +49,7 @@ def _item(importer: ScriptImporter, x: Any) -> Any:
 
 
 def _as_kind(kind: str) -> Callable[..., Any]:
-    def convert(importer: ScriptImporter, x: Any) -> Any:
+    def convert(importer: Walk, x: Any) -> Any:
         if isinstance(x, str) and kind != "bool":
             return {"int": int, "float": float}[kind](x)
         return scalar_op(importer.builder, kind.capitalize(), (_item(importer, x),))
@@ -58,7 +57,7 @@ def _as_kind(kind: str) -> Callable[..., Any]:
     return convert
 
 
-def _is(importer: ScriptImporter, x: Any, y: Any) -> Any:
+def _is(importer: Walk, x: Any, y: Any) -> Any:
     if isinstance(x, Maybe) and y is None:
         return importer.builder.one("bool_not", x.is_there)
     if isinstance(x, Member) and isinstance(y, Member):
@@ -66,27 +65,27 @@ def _is(importer: ScriptImporter, x: Any, y: Any) -> Any:
     return x is y or (not isinstance(x, Tensor | List | Dict) and x is None and y is None)
 
 
-def _members_equal(importer: ScriptImporter, x: Member, y: Member) -> Any:
+def _members_equal(importer: Walk, x: Member, y: Member) -> Any:
     return scalar_op(importer.builder, "eq", (x.index, y.index)) if x.kind is y.kind else False
 
 
-def _is_not(importer: ScriptImporter, x: Any, y: Any) -> Any:
+def _is_not(importer: Walk, x: Any, y: Any) -> Any:
     found = _is(importer, x, y)
     return (not found) if isinstance(found, bool) else importer.builder.one("bool_not", found)
 
 
-def _get_position(importer: ScriptImporter, x: Any, index: Any) -> Any:
+def _get_position(importer: Walk, x: Any, index: Any) -> Any:
     if isinstance(x, tuple):
         return x[index]
     return NotImplemented
 
 
-def _divmod(importer: ScriptImporter, a: Any, c: Any) -> tuple[Any, Any]:
+def _divmod(importer: Walk, a: Any, c: Any) -> tuple[Any, Any]:
     whole, rest = (scalar_op(importer.builder, name, (a, c)) for name in ("floordiv", "remainder"))
     return whole, rest
 
 
-def _range_length(importer: ScriptImporter, low: Any, high: Any, step: Any) -> Any:
+def _range_length(importer: Walk, low: Any, high: Any, step: Any) -> Any:
     """Return how many numbers a range has."""
     if is_run_time(step) or is_size(step):
         return _run_time_range_length(importer.builder, low, high, step)
@@ -100,7 +99,7 @@ def _range_length(importer: ScriptImporter, low: Any, high: Any, step: Any) -> A
 
 
 def _run_time_range_length(b: Builder, low: Any, high: Any, step: Any) -> Any:
-    """Return how many numbers a range has whose step a call tells: distance + step - 1 or + 1 by the step."""
+    """Return how many numbers a range with a run-time step has: distance + step - 1 or + 1 by the step."""
     is_known_sign = scalar_op(b, "ne", (step, 0))
     if isinstance(is_known_sign, Value):
         b.apply("guard", is_known_sign, message="range: the step must not be 0")
@@ -114,9 +113,17 @@ def _run_time_range_length(b: Builder, low: Any, high: Any, step: Any) -> Any:
     return scalar_op(b, "max", (scalar_op(b, "floordiv", (rounded, step)), 0))
 
 
-def _derived_index(importer: ScriptImporter, index: Any, start: Any, step: Any) -> Any:
+def _derived_index(importer: Walk, index: Any, start: Any, step: Any) -> Any:
     b = importer.builder
     return scalar_op(b, "add", (start, scalar_op(b, "mul", (index, step))))
+
+
+def _is_complex(importer: Walk, x: Tensor) -> bool:
+    return isinstance(importer.tensors.read(x), Complex)
+
+
+def _is_floating_point(importer: Walk, x: Tensor) -> bool:
+    return not _is_complex(importer, x) and is_float(B.dtype_of(importer.tensors.read(x)))
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -124,6 +131,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
     "__getitem__": _get_position, "dict": lambda importer: Dict({}), "device": lambda importer, text: text,
-    "is_floating_point": lambda importer, x: is_float(B.dtype_of(importer.tensors.read(x))),
+    "is_floating_point": _is_floating_point, "is_complex": _is_complex,
     "divmod": _divmod, "__range_length": _range_length, "__derive_index": _derived_index,
 }  # fmt: skip

@@ -1,8 +1,8 @@
-"""Dicts with keys that only a call tells: lists of (key, value), in the order in which the keys came."""
+"""Dicts with run-time keys: lists of (key, value), in insertion order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.graph import Value
 from ....ir.types import ScalarType, TensorType, TupleType, Type
@@ -10,32 +10,30 @@ from ....ops import build as B
 from ..flow.branches import branch
 from ..values import elements, nested
 from ..values.values import Dict, List, is_run_time_list, kind_of
+from ..walk import Walk
 from . import library
 from .run_time_lists import at_run_time, element, hold
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def as_list(importer: ScriptImporter, x: Dict) -> List:
-    """Return the pairs of a dict, as a list of a length that a call tells. Raises Fails for an empty one."""
+def as_list(importer: Walk, x: Dict) -> List:
+    """Return the pairs of a dict, as a list of run-time length. Raises Fails for an empty one."""
     if is_run_time_list(x.content):
         return nested.apart(importer, x)
     return at_run_time(importer, List(list(x.content.items()), memory=x.memory))
 
 
-def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
-    given = nested.apart(importer, x)  # what is given back is never the list itself
+def _call(importer: Walk, name: str, x: List, *args: Any) -> Any:
+    given = nested.apart(importer, x)  # the result is never the list itself
     return library.run(importer, name, [given, *args], x.content.type.element)
 
 
-def _replace(importer: ScriptImporter, x: Dict, made: List) -> None:
+def _replace(importer: Walk, x: Dict, made: List) -> None:
     importer.regions.note(x)
     x.content = made.content
 
 
-def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
-    """x[key] = item, of a key that a call tells, or in a dict of such keys."""
+def set_key(importer: Walk, x: Dict, key: Any, item: Any) -> None:
+    """x[key] = item, with a run-time key, or in a dict of such keys."""
     if not is_run_time_list(x.content) and not x.content:
         type = x.declared or _type(importer, key, item)
         pairs = List(importer.builder.one("list", element=type), memory=x.memory)
@@ -53,14 +51,14 @@ def set_key(importer: ScriptImporter, x: Dict, key: Any, item: Any) -> None:
     hold(importer, x, item)
 
 
-def _type(importer: ScriptImporter, key: Any, item: Any) -> Type:
+def _type(importer: Walk, key: Any, item: Any) -> Type:
     def of_tensor(found: Any) -> TensorType:
         return B.type_of(importer.tensors.read(found))
 
     return TupleType((ScalarType(kind_of(key)), elements.type_of(item, of_tensor)))
 
 
-def _item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
+def _item(importer: Walk, x: Dict, key: Any) -> Any:
     b, pairs = importer.builder, as_list(importer, x)
     place = _call(importer, "place", pairs, key)
     b.apply("guard", b.one("int_le", b.size(0), place), message="the dict lacks the key")
@@ -69,12 +67,12 @@ def _item(importer: ScriptImporter, x: Dict, key: Any) -> Any:
     return element(importer, pairs, place)[1]
 
 
-def _contains(importer: ScriptImporter, x: Dict, key: Any) -> Value:
+def _contains(importer: Walk, x: Dict, key: Any) -> Value:
     b = importer.builder
     return b.one("int_le", b.size(0), _call(importer, "place", as_list(importer, x), key))
 
 
-def get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any:
+def get(importer: Walk, x: Dict, key: Any, default: Any = None) -> Any:
     """x.get(key, default)."""
     pairs = as_list(importer, x)
     if default is None:
@@ -86,7 +84,7 @@ def get(importer: ScriptImporter, x: Dict, key: Any, default: Any = None) -> Any
     return found
 
 
-def _delete(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
+def _delete(importer: Walk, x: Dict, key: Any, *default: Any) -> Any:
     found = (
         get(importer, x, key, *default) if default else nested.detached(importer, x, _item(importer, x, key))
     )
@@ -94,7 +92,7 @@ def _delete(importer: ScriptImporter, x: Dict, key: Any, *default: Any) -> Any:
     return found
 
 
-def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> Any:
+def _set_default(importer: Walk, x: Dict, key: Any, default: Any) -> Any:
     if isinstance(default, List):
         pairs = as_list(importer, x)
         _replace(importer, x, _call(importer, "ensured", pairs, key, (key, nested.alone(default))))
@@ -105,19 +103,19 @@ def _set_default(importer: ScriptImporter, x: Dict, key: Any, default: Any) -> A
     return found
 
 
-def _copy(importer: ScriptImporter, made: Any, x: Dict) -> Any:
+def _copy(importer: Walk, made: Any, x: Dict) -> Any:
     nested.copied(importer, made, x)
     return made
 
 
-def _copy_of(importer: ScriptImporter, x: Dict) -> Dict:
+def _copy_of(importer: Walk, x: Dict) -> Dict:
     made = Dict(x.content, memory=importer.tensors.apart(x.memory))
     nested.copied(importer, made, x)
     return made
 
 
 def _part(name: str) -> Any:
-    def handler(importer: ScriptImporter, x: Dict) -> List:
+    def handler(importer: Walk, x: Dict) -> List:
         pairs = as_list(importer, x)
         made = _call(importer, name, pairs)
         importer.tensors.share(x.memory, made.memory)
@@ -127,14 +125,14 @@ def _part(name: str) -> Any:
     return handler
 
 
-def update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
-    """x.update(other), of which one or both have keys that a call tells."""
+def update(importer: Walk, x: Dict, other: Dict) -> None:
+    """x.update(other), where one or both have run-time keys."""
     _update(importer, x, other)
     if is_run_time_list(other.content):
         nested.copied(importer, x, other)
 
 
-def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
+def _update(importer: Walk, x: Dict, other: Dict) -> None:
     if not is_run_time_list(other.content):
         for key, item in other.content.items():
             set_key(importer, x, key, item)
@@ -147,7 +145,7 @@ def _update(importer: ScriptImporter, x: Dict, other: Dict) -> None:
         _replace(importer, x, _call(importer, "updated", pairs, as_list(importer, other)))
 
 
-def _cleared(importer: ScriptImporter, x: Dict) -> None:
+def _cleared(importer: Walk, x: Dict) -> None:
     importer.regions.note(x)
     x.content = importer.builder.one("list", element=x.content.type.element)
 

@@ -1,9 +1,9 @@
-"""Lists whose length only a call tells: values of the graph, which every change replaces."""
+"""Lists of run-time length: values of the graph, which every change replaces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
@@ -14,16 +14,14 @@ from ..bounds import check_length
 from ..values import elements, nested
 from ..values.scalars import scalar_op, unknown_int, value_of
 from ..values.values import Dict, Fails, List, Maybe, Tensor, is_run_time_list, is_size
+from ..walk import Walk
 from . import library
 from .composites import choose
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
-
-def at_run_time(importer: ScriptImporter, x: List) -> List:
-    """Return a list with the same elements, of one type, whose positions a call may tell. Raises Fails for an
-    empty one of an unknown type, UnsupportedOp where elements are of several types."""
+def at_run_time(importer: Walk, x: List) -> List:
+    """Return a list with the same elements, of one type, that allows run-time positions. Raises Fails for an
+    empty one of an unknown type, UnsupportedOp if elements are of several types."""
     if is_run_time_list(x.content):
         return x
     found = List(_made(importer, x), x.birth, x.memory, x.ties)
@@ -33,7 +31,7 @@ def at_run_time(importer: ScriptImporter, x: List) -> List:
     return found
 
 
-def _made(importer: ScriptImporter, x: List) -> Value:
+def _made(importer: Walk, x: List) -> Value:
     """Return a list of the graph with the elements of one that is known."""
     if not x.content and x.declared is None:
         raise Fails("the index is out of range; the list is empty")
@@ -51,13 +49,14 @@ def _made(importer: ScriptImporter, x: List) -> Value:
     return made
 
 
-def hold(importer: ScriptImporter, x: List | Dict, item: Any) -> None:
-    """A tensor in the list is that which was put there: a change in place of one is not seen in the other."""
+def hold(importer: Walk, x: List | Dict, item: Any) -> None:
+    """A tensor in the list is the one that was put there, but in-place changes of one are not visible in the
+    other."""
     _share(importer, x, item)
     nested.give(importer, x, item)
 
 
-def _share(importer: ScriptImporter, x: List | Dict, item: Any) -> None:
+def _share(importer: Walk, x: List | Dict, item: Any) -> None:
     """The memory of tensors in an element is that of the list's."""
     if isinstance(item, Tensor):
         importer.tensors.hold(x.memory, item.memory)
@@ -70,8 +69,8 @@ def _share(importer: ScriptImporter, x: List | Dict, item: Any) -> None:
         _share(importer, x, each)
 
 
-def become_run_time(importer: ScriptImporter, x: List) -> None:
-    """Give a list elements whose positions a call may tell."""
+def become_run_time(importer: Walk, x: List) -> None:
+    """Make a list allow run-time positions."""
     if is_run_time_list(x.content):
         return
     made, items = _made(importer, x), x.content
@@ -81,8 +80,8 @@ def become_run_time(importer: ScriptImporter, x: List) -> None:
         hold(importer, x, item)
 
 
-def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
-    """Return a position in a list, counted from its end where the index is negative."""
+def position(importer: Walk, index: Any, length: Any) -> Value:
+    """Return a position in a list, counted from its end if the index is negative."""
     b = importer.builder
     found = value_of(b, index, "int")
     if isinstance(index, int):
@@ -93,8 +92,8 @@ def position(importer: ScriptImporter, index: Any, length: Any) -> Value:
     return choose(b, b.one("int_lt", found, b.size(0)), b.one("int_add", length, found), found)
 
 
-def element(importer: ScriptImporter, x: List, index: Any) -> Any:
-    """Return the element at a position, counted from the end where it is negative."""
+def element(importer: Walk, x: List, index: Any) -> Any:
+    """Return the element at a position, counted from the end if it is negative."""
     place = position(importer, index, importer.builder.one("len", x.content))
     found = nested.taken(importer, x, place)
     if isinstance(found, Tensor) and isinstance(found.place, nested.Spot):
@@ -102,19 +101,19 @@ def element(importer: ScriptImporter, x: List, index: Any) -> Any:
     return found
 
 
-def _item_value(importer: ScriptImporter, x: List, item: Any) -> Value:
-    """Return the graph value of what is put into a list."""
+def _item_value(importer: Walk, x: List, item: Any) -> Value:
+    """Return the graph value of an item that is put into a list."""
     hold(importer, x, item)
     return elements.packed(importer.builder, item, x.content.type.element, importer.tensors.read)
 
 
-def _append(importer: ScriptImporter, x: List, item: Any) -> List:
+def _append(importer: Walk, x: List, item: Any) -> List:
     importer.regions.note(x, moves=False)
     x.content = importer.builder.one("append", x.read(), _item_value(importer, x, item))
     return x
 
 
-def set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
+def set_item(importer: Walk, x: List, index: Any, item: Any) -> List:
     """Put `item` in place of the element at `index`."""
     become_run_time(importer, x)
     b = importer.builder
@@ -126,7 +125,7 @@ def set_item(importer: ScriptImporter, x: List, index: Any, item: Any) -> List:
     return x
 
 
-def _pop(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
+def _pop(importer: Walk, x: List, index: Any = -1) -> Any:
     found = nested.detached(importer, x, element(importer, x, index))
     if index != -1:
         _replace(importer, x, "without", index)
@@ -138,13 +137,13 @@ def _pop(importer: ScriptImporter, x: List, index: Any = -1) -> Any:
     return found
 
 
-def _call(importer: ScriptImporter, name: str, x: List, *args: Any) -> Any:
-    """Return what a function of the library gives for a list and more: never the list itself."""
+def _call(importer: Walk, name: str, x: List, *args: Any) -> Any:
+    """Return the result of a library function for a list and more, never the list itself."""
     return library.run(importer, name, [nested.apart(importer, x), *args], x.content.type.element)
 
 
-def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:
-    """Put the list that a function of the library gives in place of the content of `x`."""
+def _replace(importer: Walk, x: List, name: str, *args: Any) -> None:
+    """Replace the content of `x` by the result of a library function."""
     given = [nested.alone(arg) for arg in args]
     made = _call(importer, name, List(x.content, memory=x.memory), *given)
     importer.regions.note(x)
@@ -153,12 +152,12 @@ def _replace(importer: ScriptImporter, x: List, name: str, *args: Any) -> None:
         hold(importer, x, item)
 
 
-def _clear(importer: ScriptImporter, x: List) -> None:
+def _clear(importer: Walk, x: List) -> None:
     importer.regions.note(x)
     x.content = importer.builder.one("list", element=x.content.type.element)
 
 
-def sliced(importer: ScriptImporter, x: List, start: Any = None, end: Any = None, step: Any = 1) -> List:
+def sliced(importer: Walk, x: List, start: Any = None, end: Any = None, step: Any = 1) -> List:
     """x[start:end:step]."""
     end = None if end == 2**63 - 1 else end
     if step != 1:
@@ -176,15 +175,15 @@ def sliced(importer: ScriptImporter, x: List, start: Any = None, end: Any = None
     return found
 
 
-def _bound(importer: ScriptImporter, bound: Any, length: Value) -> Value:
-    """Return a bound of a slice, brought into the list."""
+def _bound(importer: Walk, bound: Any, length: Value) -> Value:
+    """Return a bound of a slice, clamped to the list."""
     b = importer.builder
     found = b.one("int_max", position(importer, bound, length), b.size(0))
     return b.one("int_min", found, length)
 
 
-def _folded(importer: ScriptImporter, x: List, start: Any, step: Callable[[Any, Any], Any]) -> Any:
-    """Return what `step(before, element)` makes of `start`, element by element."""
+def _folded(importer: Walk, x: List, start: Any, step: Callable[[Any, Any], Any]) -> Any:
+    """Fold `step(previous, element)` over the elements, starting with `start`."""
     b = importer.builder
     length = importer.size_of(b.one("len", x.content))
 
@@ -194,7 +193,7 @@ def _folded(importer: ScriptImporter, x: List, start: Any, step: Callable[[Any, 
     return for_each(b, length, [start], turn, "list")[0]
 
 
-def _contains(importer: ScriptImporter, x: List, item: Any) -> Any:
+def _contains(importer: Walk, x: List, item: Any) -> Any:
     b, kind = importer.builder, x.content.type.element.kind
     wanted = value_of(b, item, kind)
     is_there = b.one("bool_not", b.one("literal", value=True))
@@ -206,7 +205,7 @@ def _contains(importer: ScriptImporter, x: List, item: Any) -> Any:
 
 
 def _fold(name: str) -> Callable[..., Any]:
-    def handler(importer: ScriptImporter, x: List, *_: Any) -> Any:
+    def handler(importer: Walk, x: List, *_: Any) -> Any:
         b = importer.builder
         if name == "add":
             kind = x.content.type.element.kind
@@ -218,8 +217,8 @@ def _fold(name: str) -> Callable[..., Any]:
     return handler
 
 
-def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
-    """x + other, of which one or both are lists whose length only a call tells."""
+def concatenated(importer: Walk, x: List, other: List) -> List:
+    """x + other, where one or both are lists of run-time length."""
     b = importer.builder
     sides = [at_run_time(importer, each) for each in (x, other) if each.read()]
     if len(sides) == 1:
@@ -237,14 +236,14 @@ def concatenated(importer: ScriptImporter, x: List, other: List) -> List:
     return made
 
 
-def copy_of(importer: ScriptImporter, x: List) -> List:
+def copy_of(importer: Walk, x: List) -> List:
     """x.copy()."""
     made = nested.has_all_of(List(x.content, memory=importer.tensors.apart(x.memory)), x)
     nested.copied(importer, made, x)
     return made
 
 
-def extend(importer: ScriptImporter, x: List, other: List) -> List:
+def extend(importer: Walk, x: List, other: List) -> List:
     """Append the elements of `other`."""
     made = concatenated(importer, x, other)
     importer.regions.note(x, moves=False)
@@ -254,7 +253,7 @@ def extend(importer: ScriptImporter, x: List, other: List) -> List:
     return x
 
 
-def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
+def repeated(importer: Walk, x: List, n: Any) -> List:
     """x * n."""
     if isinstance(n, int) and not is_run_time_list(x.content):
         check_length(len(x.content) * n)
@@ -274,11 +273,11 @@ def repeated(importer: ScriptImporter, x: List, n: Any) -> List:
     return made
 
 
-def _length(importer: ScriptImporter, x: List) -> Value:
+def _length(importer: Walk, x: List) -> Value:
     return importer.builder.one("len", x.content)
 
 
-def _sorted(importer: ScriptImporter, x: List, reverse: Any = False) -> List:
+def _sorted(importer: Walk, x: List, reverse: Any = False) -> List:
     found = _element_type(x)
     parts = found.elements if isinstance(found, TupleType) else (found,)
     if not all(isinstance(part, ScalarType) and part.kind != "bool" for part in parts):
@@ -292,33 +291,33 @@ def _element_type(x: List) -> Type:
     return x.content.type.element
 
 
-def _sort(importer: ScriptImporter, x: List, reverse: Any = False) -> None:
+def _sort(importer: Walk, x: List, reverse: Any = False) -> None:
     made = _sorted(importer, x, reverse)
     importer.regions.note(x)
     x.content = made.content
 
 
-def _remove(importer: ScriptImporter, x: List, item: Any) -> None:
+def _remove(importer: Walk, x: List, item: Any) -> None:
     _replace(importer, x, "without", _call(importer, "index", x, item))
 
 
-def _delete(importer: ScriptImporter, x: List, index: Any) -> None:
+def _delete(importer: Walk, x: List, index: Any) -> None:
     _pop(importer, x, index)
 
 
-def _equal(importer: ScriptImporter, x: List, other: List) -> Any:
+def _equal(importer: Walk, x: List, other: List) -> Any:
     if not is_run_time_list(other.content) and not other.content:
         return scalar_op(importer.builder, "eq", (_length(importer, x), 0))
     return _call(importer, "equal", x, at_run_time(importer, other))
 
 
-def differ(importer: ScriptImporter, x: List, other: List) -> Any:
-    """x != other, of which one or both are lists whose length only a call tells."""
+def differ(importer: Walk, x: List, other: List) -> Any:
+    """x != other, where one or both are lists of run-time length."""
     return scalar_op(importer.builder, "__not__", (equal(importer, x, other),))
 
 
-def equal(importer: ScriptImporter, x: List, other: List) -> Any:
-    """x == other, of which one or both are lists whose length only a call tells."""
+def equal(importer: Walk, x: List, other: List) -> Any:
+    """x == other, where one or both are lists of run-time length."""
     return _equal(importer, x, other) if is_run_time_list(x.content) else _equal(importer, other, x)
 
 
@@ -328,7 +327,7 @@ def of_library(name: str) -> Callable[..., Any]:
 
 
 def changed_by_library(name: str) -> Callable[..., Any]:
-    """Return the handler of a method that puts what a function of the library gives in place of the list."""
+    """Return the handler of a method that replaces the list by the result of a library function."""
     return lambda importer, x, *args: _replace(importer, x, name, *args)
 
 

@@ -1,10 +1,10 @@
-"""Operators of tensors, by their schemas: with sizes, with attributes that only a call tells, in place, and
-all others through the tables of converters."""
+"""Operators of tensors, by their schemas: with sizes, with run-time attributes, in place, and all others
+through the tables of converters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,15 +15,13 @@ from ..flow import variants
 from ..values.scalars import scalar_op
 from ..values.tensors import VIEWS
 from ..values.values import List, Tensor, Variant, is_run_time, kind_of
+from ..walk import Walk
 from . import attributes, composites, library
 from .arguments import converted, items_of
 from .axes import unbind
 from .converters import abstract, run, views
 from .creation import created
 from .library import arithmetic
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
 #: Operators of traced programs that compute with sizes as 0-d tensors -> the operator of ints.
 _OF_SIZES = {
@@ -32,8 +30,8 @@ _OF_SIZES = {
 }  # fmt: skip
 
 
-def _of_sizes(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Tensor | None:
-    """Return what an operator gives for ints that tracing made 0-d tensors; None for other arguments."""
+def _of_sizes(importer: Walk, name: str, args: Sequence[Any]) -> Tensor | None:
+    """Return the result of an operator for ints that tracing made 0-d tensors; None for other arguments."""
     if name not in _OF_SIZES or len(args) < 2 or any(x != 1 for x in args[2:]):
         return None
     sides = [_known_int(importer, x) for x in args[:2]]
@@ -47,8 +45,8 @@ def _of_sizes(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Tenso
     return importer.tensors.fresh(B.full(importer.builder, made, "i64"))
 
 
-def _known_int(importer: ScriptImporter, x: Any) -> Any:
-    """Return an int or size, also that which is all of a 0-d tensor."""
+def _known_int(importer: Walk, x: Any) -> Any:
+    """Return an int or size, also from a 0-d tensor."""
     if isinstance(x, Tensor):
         value = importer.tensors.read(x)
         if not isinstance(value.type, TensorType) or value.type.dtype != "i64" or value.type.shape:
@@ -57,7 +55,7 @@ def _known_int(importer: ScriptImporter, x: Any) -> Any:
     return x if kind_of(x) == "int" and not is_run_time(x) else None
 
 
-def tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) -> list[Any]:
+def tensor_operator(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]:
     """Import an operator of tensors with these arguments; return its results."""
     sized = _of_sizes(importer, node.kind().removeprefix("aten::"), args)
     if sized is not None:
@@ -88,13 +86,9 @@ def tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) ->
     made = created(importer, name, dict(zip([a.name for a in schema.arguments], args, strict=True)))
     if made is not None:
         return [made]
-    suffix = schema.overload_name or "default"
-    writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-    if writes:
-        if writes != [0] or not name.endswith("_"):
-            raise UnsupportedOp(f"{space}.{name}.{suffix} writes into another argument than its first")
-        return [_in_place(importer, f"{space}.{name}.{suffix}", schema, args)]
-    overload = f"{space}.{name}.{suffix}"
+    overload = f"{space}.{name}.{schema.overload_name or 'default'}"
+    if any(_is_written(a) for a in schema.arguments):
+        return [_written(importer, overload, schema, args)]
     positional, keywords = converted(importer, schema, args)
     if overload in VIEWS or _returns_view(schema):
         first = args[0]
@@ -103,21 +97,78 @@ def tensor_operator(importer: ScriptImporter, node: Any, args: Sequence[Any]) ->
     return [abstract(importer, each) for each in ([made] if node.outputsSize() == 1 else made)]
 
 
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _written(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
+    """Import an operator that changes an argument, which it returns."""
+    name, writes = overload.split(".")[1], [i for i, a in enumerate(schema.arguments) if _is_written(a)]
+    if schema.arguments[writes[0]].name == "out" and len(writes) == 1:
+        return _into(importer, overload, schema, args)
+    if writes != [0] or not name.endswith("_"):
+        raise UnsupportedOp(f"{overload} writes into another argument than its first")
+    run = _with_other_axes if name in _CHANGES_OF_AXES else _in_place
+    return run(importer, overload, schema, args)
+
+
 def _returns_view(schema: Any) -> bool:
     return bool(schema.returns) and schema.returns[0].alias_info is not None
 
 
-_CHANGES_OF_AXES = ("squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_")
+#: In-place changes of axes -> the overload of the view if its name differs.
+_CHANGES_OF_AXES = {
+    "squeeze_": "", "unsqueeze_": "", "transpose_": "aten.transpose.int", "t_": "", "swapaxes_": "",
+    "swapdims_": "",
+}  # fmt: skip
 
 
-def _in_place(importer: ScriptImporter, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
-    """Write what the operator of a name without the last _ gives into the first argument."""
+def _with_other_axes(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
+    """Make the first argument a view of its old value, for all holders."""
+    x = args[0]
+    space, name, suffix = overload.split(".")
+    if len(importer.regions.blocks) > 1 or x.place is not None or (x.parent is None and not x.memory.birth):
+        raise UnsupportedOp(
+            f"{overload}: the axes of an argument, an attribute or an element of a list, or in a branch or "
+            f"loop, cannot be changed in place; use {name[:-1]}"
+        )
+    positional, keywords = converted(importer, schema, args)
+    functional = _CHANGES_OF_AXES[name] or f"{space}.{name[:-1]}.{suffix}"
+    importer.tensors.replace(x, views(importer, functional, x, positional[1:], keywords))
+    return x
+
+
+def _into(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
+    """Write the result of the operator without `out` into `out`."""
+    space, name, _ = overload.split(".")
+    packet = getattr(getattr(torch.ops, space), name)
+    wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name != "out"]
+    functional = next((each for each in packet.overloads() if _arguments(packet, each) == wanted), None)
+    positional, keywords = converted(importer, schema, args)
+    out = next(x for x, a in zip(args, schema.arguments, strict=True) if a.name == "out")
+    if functional is None or not isinstance(out, Tensor):
+        raise UnsupportedOp(f"{overload} cannot be compiled; assign what {name} returns")
+    old = importer.tensors.read(out)
+    keywords.pop("out")
+    made = run(importer, f"{space}.{name}.{functional}", positional, keywords)
+    if len(B.shape_of(made)) != len(B.shape_of(old)):
+        raise UnsupportedOp(f"{overload}: out has another rank than the result; assign what {name} returns")
+    for axis, size in enumerate(B.shape_of(old)):
+        made = B.of_size(importer.builder, f"{name}: out", made, axis, size)
+    importer.tensors.write(out, composites.fitted(importer.builder, name, made, old))
+    return out
+
+
+def _arguments(packet: Any, overload: str) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in getattr(packet, overload)._schema.arguments]
+
+
+def _in_place(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
+    """Write the result of the operator whose name lacks the last _ into the first argument."""
     x = args[0]
     space, name, suffix = overload.split(".")
     positional, keywords = converted(importer, schema, args)
     functional = f"{space}.{name.removesuffix('_')}.{suffix}"
-    if name in _CHANGES_OF_AXES:
-        raise UnsupportedOp(f"{overload}: a change of axes in place cannot be compiled; use {name[:-1]}")
     own = composites.IN_PLACE.get(overload)
     b, old = importer.builder, importer.tensors.read(x)
     source = arithmetic.source_of(name[:-1], suffix, args)

@@ -1,10 +1,10 @@
-"""Operators on strings: computed at once where all is known, else by instructions."""
+"""Operators on strings: computed at import if all is known, else by instructions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .....vm.errors import Error, LimitExceeded
 from .....vm.isa import STRING_FUNCTIONS
@@ -26,18 +26,16 @@ from ..values.values import (
     is_size,
     kind_of,
 )
+from ..walk import Walk
 from . import library
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
 
 _KINDS = ("none", "bool", "int", "float", "str")
 _NO_BOUND = 2**63 - 1  # of a slice
 
 
-def text_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
-    """Return what TorchScript's `aten::name` gives for a string, or for values that it writes as one;
-    NotImplemented where it is no operator of strings. Raises UnsupportedOp for a string with "?" in it."""
+def text_op(importer: Walk, name: str, args: Sequence[Any]) -> Any:
+    """Return the result of TorchScript's `aten::name` for a string, or for values that it formats;
+    NotImplemented if it is not an operator of strings. Raises UnsupportedOp for a string with "?" in it."""
     if name == "str":
         return text_of(importer, *args)
     if name in _OF_INTS and kind_of(args[0]) == "int":
@@ -53,8 +51,8 @@ def text_op(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
     return string_function(importer, *_METHODS[name](*args)) if name in _METHODS else NotImplemented
 
 
-def string_function(importer: ScriptImporter, name: str, args: Sequence[Any]) -> Any:
-    """Return what a function of strings gives. Raises Fails where it always fails."""
+def string_function(importer: Walk, name: str, args: Sequence[Any]) -> Any:
+    """Return the result of a function of strings. Raises Fails if it always fails."""
     if all(map(_is_known, args)):
         try:
             found = call_string_function(name, args, MAX_CONSTANT)
@@ -73,14 +71,14 @@ def string_function(importer: ScriptImporter, name: str, args: Sequence[Any]) ->
     return made
 
 
-def place_in_text(importer: ScriptImporter, keys: Sequence[str], key: Value) -> Value | None:
-    """Return the position of a string among `keys`, their number where it is none of them; None where these
-    leave no two characters to put between them."""
+def place_in_text(importer: Walk, keys: Sequence[str], key: Value) -> Value | None:
+    """Return the position of a string among `keys`, their number if it is not among them; None if these leave
+    no two characters as separators."""
     used = set("".join(keys))
     unused = [c for c in map(chr, range(1, 32)) if c not in used]
     if len(unused) < 2:
         return None
-    mark, other = unused[:2]  # a key with the mark in it is found nowhere: it gets the other one instead
+    mark, other = unused[:2]  # a key containing the mark must not be found: it gets the other mark instead
     table = mark + mark.join(keys) + mark
     wanted = string_function(importer, "replace", [key, mark, other, -1])
     wanted = scalar_op(importer.builder, "add", (mark, wanted))
@@ -91,13 +89,13 @@ def place_in_text(importer: ScriptImporter, keys: Sequence[str], key: Value) -> 
 
 
 def _is_known(x: Any) -> bool:
-    """Return True for plain values, and lists and tuples of them, that no call tells."""
+    """Return True for plain values, and lists and tuples of them, that are known at import."""
     if isinstance(x, list | tuple):
         return all(map(_is_known, x))
     return kind_of(x) != "" and not is_run_time(x) and not is_size(x)
 
 
-def _value(importer: ScriptImporter, x: Any, tag: str) -> Value:
+def _value(importer: Walk, x: Any, tag: str) -> Value:
     """Return an argument as a value of the graph."""
     b = importer.builder
     if is_run_time_list(x):
@@ -123,9 +121,9 @@ def _method(name: str) -> Callable[..., tuple[str, Sequence[Any]]]:
     return lambda *args: (name, args)
 
 
-#: Operators of an int that give a string.
+#: Operators from an int to a string.
 _OF_INTS = ("chr", "hex", "oct", "bin")
-#: TorchScript's operators whose first argument is a string -> the function and what it is given.
+#: TorchScript's operators whose first argument is a string -> the function and its arguments.
 _METHODS: dict[str, Callable[..., tuple[str, Sequence[Any]]]] = {
     **{name: _method(name) for name in STRING_FUNCTIONS},
     "isdecimal": _method("isdigit"),
@@ -146,7 +144,7 @@ _METHODS: dict[str, Callable[..., tuple[str, Sequence[Any]]]] = {
 def _filled(name: str, field: str) -> Callable[..., Any]:
     """Return the handler of a format whose fields the pattern `field` finds."""
 
-    def handler(importer: ScriptImporter, text: Any, *args: Any) -> Any:
+    def handler(importer: Walk, text: Any, *args: Any) -> Any:
         given = args[0] if name == "percent" and len(args) == 1 and isinstance(args[0], tuple) else args
         values = tuple(x if kind_of(x) in _KINDS else text_of(importer, x) for x in given)
         if any(isinstance(x, Partial) for x in (text, *values)):
@@ -161,8 +159,8 @@ def _replaced(field: str, text: str, values: Iterator[str]) -> str:
     return re.sub(field, lambda _: next(values, "?"), text)
 
 
-def _glued(importer: ScriptImporter, parts: Sequence[Any]) -> Any:
-    """Return the parts of a text as one."""
+def _glued(importer: Walk, parts: Sequence[Any]) -> Any:
+    """Return the concatenation of the parts of a text."""
     made: Any = ""
     for part in parts:
         if isinstance(made, Partial) or isinstance(part, Partial):
@@ -174,8 +172,8 @@ def _glued(importer: ScriptImporter, parts: Sequence[Any]) -> Any:
     return made
 
 
-def text_of(importer: ScriptImporter, x: Any) -> Any:
-    """Return a value as TorchScript writes it."""
+def text_of(importer: Walk, x: Any) -> Any:
+    """Return a value in TorchScript's text format."""
     if isinstance(x, List) and is_run_time_list(x.content):
         element = x.content.type.element
         return (
@@ -194,7 +192,7 @@ def text_of(importer: ScriptImporter, x: Any) -> Any:
     return Partial("?") if isinstance(x, Value | Tensor | Maybe) else str(x)
 
 
-def _join(importer: ScriptImporter, separator: Any, items: List) -> Any:
+def _join(importer: Walk, separator: Any, items: List) -> Any:
     content = items.read()
     if not is_run_time_list(content) and any(isinstance(x, Partial) for x in (separator, *content)):
         return _glued(importer, [part for item in content for part in (separator, item)][1:])

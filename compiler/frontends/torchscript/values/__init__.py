@@ -1,9 +1,11 @@
-"""What is known of a program's values while it is imported, and how they become values of the graph.
+"""Values of a program during import, and their conversion to values of the graph.
 
-`values` has a class for each kind of value that a program can change or that only a call tells, `scalars`
-Python's operators on numbers and strings, `tensors` the memory that tensors share. `elements` are what lists
-of unknown length hold, `nested` lists in such lists, `columns` those among a call's arguments and results.
+`values` has a class for each kind of value that a program can change or that is known only at run time,
+`scalars` Python's operators on numbers and strings, `tensors` the memory that tensors share. `elements` are
+the elements of lists of run-time length, `nested` lists in such lists, `columns` those among a call's
+arguments and results. `regions` are blocks that are imported apart; their changes of values are undone at
+their end.
 
-A new kind of value is a class in `values`; a file of its own holds what the graph has in its place. What
-takes a branch or computes with tensors belongs in `flow` or `operators`.
+A new kind of value is a class in `values`; a separate file holds its representation in the graph. Branches
+and tensor computations belong in `flow` or `operators`.
 """

@@ -1,18 +1,18 @@
-"""Lists of any length and dicts of any keys: each call gives the columns (see `shapevm.columns`) of those
-among the arguments, of which the program makes the list, or the list of a dict's pairs, before all else; at
-its end it makes the columns of those among the results."""
+"""Lists of any length and dicts of any keys: each call passes those among the arguments as columns
+(`shapevm.calls.columns`), from which the program first builds the list, or the list of a dict's pairs; at its
+end it builds the columns of those among the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import sympy
 import torch
 
-from .....columns import Kind, names
+from .....calls.columns import Kind, names
 from ....ir.dims import OPEN, DimExpr, format_dim
 from ....ir.graph import Builder, Value
 from ....ir.types import BOOL, INT, ListType, ScalarType, TensorType, TupleType, Type, common_type, parts
@@ -24,17 +24,13 @@ from ...kinds import PLAIN
 from . import elements
 from .scalars import unknown_int
 
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
-
-
-#: From what is said of the sizes of a container to what is said of a part of it.
+#: From the dynamic_shapes of a container to those of a part.
 Inner = Callable[[Any, Any], Any]
 
 
 def type_of(type: Any, examples: Sequence[Any]) -> Type | None:
-    """Return the type of elements whose type in the source is `type`, by examples; None where these are of
-    several dtypes or ranks, or tell none, and for what no list may hold."""
+    """Return the type of elements whose type in the source is `type`, by examples; None if these are of
+    several dtypes or ranks, or undetermined, and for values that no list may hold."""
     kind = type.kind()
     if kind in PLAIN:
         return ScalarType(PLAIN[kind])
@@ -54,7 +50,7 @@ def type_of(type: Any, examples: Sequence[Any]) -> Type | None:
 
 
 def _type_of_dict(type: Any, examples: Sequence[Any]) -> Type | None:
-    """Return the type of dicts: of any keys where the values are of one type, else of the examples' keys."""
+    """Return the type of dicts: of any keys if the values are of one type, else of the examples' keys."""
     key = PLAIN.get(type.getKeyType().kind())
     value = type_of(type.getValueType(), [x for found in examples for x in found.values()])
     if key is not None and value is not None:
@@ -71,7 +67,7 @@ def _tuple(found: Sequence[Type | None], keys: tuple[str, ...] = ()) -> TupleTyp
 
 @dataclass(frozen=True)
 class AxisRule:
-    """What `dynamic_shapes` says of an axis of every tensor in a column: its `size`, or else from `low` to
+    """The rule of `dynamic_shapes` for an axis of every tensor in a column: its `size`, or else from `low` to
     `high`."""
 
     size: DimExpr | None
@@ -86,8 +82,8 @@ Rules = Sequence[Sequence[AxisRule]]
 def examples_of(
     type: Type, found: Sequence[tuple[Any, Any]], inner: Inner
 ) -> Iterator[list[tuple[Any, Any]]]:
-    """Yield, for each tensor in a type, those of examples, each with what is said of its sizes. `found`: the
-    examples with this; `inner(shapes, key)`: what is said of a part."""
+    """Yield, for each tensor in a type, the examples' tensors with their dynamic_shapes. `found`: the
+    examples with theirs; `inner(shapes, key)`: the dynamic_shapes of a part."""
     if isinstance(type, TensorType):
         yield list(found)
     elif isinstance(type, TupleType):
@@ -106,7 +102,7 @@ def examples_of(
 
 
 def with_sizes(type: Type, rules: Iterator[Sequence[AxisRule]]) -> Type:
-    """Return a type whose tensors have the sizes that rules tell."""
+    """Return a type whose tensors have the sizes given by rules."""
     if isinstance(type, TensorType):
         sizes = (OPEN if rule.size is None else rule.size for rule in next(rules))
         return TensorType(type.dtype, tuple(sizes))
@@ -121,13 +117,13 @@ def has_tensors(type: Type) -> bool:
 
 
 def has_forms(type: Type) -> bool:
-    """Return True for a type with dicts or optionals in it, which lists and tuples stand for."""
+    """Return True for a type with dicts or optionals in it, which lists and tuples represent."""
     is_form = type.form != "list" if isinstance(type, ListType) else bool(getattr(type, "keys", ()))
     return is_form or any(map(has_forms, parts(type)))
 
 
 def structure_of(type: Type) -> Kind:
-    """Return the kind that `shapevm.columns` has of a type."""
+    """Return the kind of a type, as in `shapevm.calls.columns`."""
     if isinstance(type, ListType):
         if type.form == "dict":
             return {"pairs": list(map(structure_of, parts(type.element)))}
@@ -138,22 +134,22 @@ def structure_of(type: Type) -> Kind:
     return [type.dtype, type.rank] if isinstance(type, TensorType) else str(type).partition("(")[0]
 
 
-def given(importer: ScriptImporter, path: str, type: ListType, rules: Rules | None) -> Value:
+def given(b: Builder, path: str, type: ListType, rules: Rules | None) -> Value:
     """Return a list of `type` whose columns are inputs: the list itself, or that of a dict's pairs. `rules`:
     of the sizes of its tensors, which are checked."""
     columns = zip(names(structure_of(type), path), _leaves(type.element), strict=True)
-    inputs = [Column(name, importer.graph.input(name, ListType(each))) for name, each in columns]
+    inputs = [Column(name, b.graph.input(name, ListType(each))) for name, each in columns]
     if rules is not None:
         rest = iter(rules)
-        inputs = [_checked(importer.builder, column, rest) for column in inputs]
+        inputs = [_checked(b, column, rest) for column in inputs]
         type = cast(ListType, with_sizes(type, iter(rules)))
     if type.form == "dict":
-        _check_keys(importer.builder, inputs[0], inputs[0].value)
-    return _rebuilt(importer.builder, type.element, iter(inputs)).value
+        _check_keys(b, inputs[0], inputs[0].value)
+    return _rebuilt(b, type.element, iter(inputs)).value
 
 
 def _checked(b: Builder, column: Column, rules: Iterator[Sequence[AxisRule]]) -> Column:
-    """Return a column whose tensors, if it has any, have the sizes that the next rules tell."""
+    """Return a column whose tensors, if any, have the sizes given by the next rules."""
     element = cast(ListType, column.value.type).element
     if not isinstance(element, TensorType):
         return column
@@ -191,7 +187,7 @@ def _check_keys(b: Builder, column: Column, keys: Value) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A list of the graph, and the input that tells its length."""
+    """A list of the graph, and the input that determines its length."""
 
     name: str
     value: Value
@@ -222,7 +218,7 @@ def _rebuilt(b: Builder, type: Type, columns: Iterator[Column]) -> Column:
 
 
 def _zipped(b: Builder, type: TupleType, columns: Sequence[Column]) -> Column:
-    """Return the list of tuples of what is at the same place in lists of one length."""
+    """Return the list of tuples of corresponding elements of lists of one length."""
     first = columns[0]
     length = b.one("len", first.value)
     for part in columns[1:]:
@@ -239,8 +235,8 @@ def _zipped(b: Builder, type: TupleType, columns: Sequence[Column]) -> Column:
 
 
 def _cut(b: Builder, type: ListType, lengths: Column, items: Column, keys: Column | None = None) -> Column:
-    """Return the lists of such lengths, or the optionals that are there, that lie behind each other in
-    `items`. `keys`: those of dicts."""
+    """Return the lists of these lengths, or the present optionals, that are consecutive in `items`. `keys`:
+    those of dicts."""
     n_items, zero = b.one("len", items.value), b.size(0)
     what = "as many that are true as" if type.form == "optional" else "numbers from 0 on, in all as many as"
     message = f'input "{lengths.name}" must have {what} "{items.name}" has elements'
@@ -291,7 +287,7 @@ def _is_there(b: Builder, x: Value) -> Value:
 
 
 def _mapped(b: Builder, items: Value, type: Type, compute: Callable[[Value], Value]) -> Value:
-    """Return the list of what `compute`, which gives values of `type`, makes of each element."""
+    """Return the list of the results of `compute`, of type `type`, for each element."""
 
     def turn(place: Value, made: list[Value]) -> list[Value]:
         return [b.one("append", made[0], compute(b.one("get", items, place)))]
@@ -300,7 +296,7 @@ def _mapped(b: Builder, items: Value, type: Type, compute: Callable[[Value], Val
 
 
 def _joined(b: Builder, items: Value, type: ListType) -> Value:
-    """Return the elements of lists of `type` behind each other."""
+    """Return the concatenation of lists of `type`."""
 
     def turn(place: Value, made: list[Value]) -> list[Value]:
         inner = b.one("get", items, place)

@@ -1,8 +1,8 @@
-"""Elements of lists whose length only a call tells: numbers, strings, tensors, and tuples, lists, dicts and
+"""Elements of lists of run-time length: numbers, strings, tensors, and tuples, lists, dicts and
 optionals of them, each as one value of the graph.
 
-A dict is the list of its pairs where its values are of one type, else the tuple of its values, and its keys
-are known; an optional is the list of what is there. Types tell which: `ListType.form`, `TupleType.keys`.
+A dict is the list of its pairs if its values are of one type, else the tuple of its values with known keys;
+an optional is the list of its value, if present. Types record this: `ListType.form`, `TupleType.keys`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ZEROS: Mapping[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": ""}
 
 
 def type_of(x: Any, type_of_tensor: Callable[[Tensor], TensorType]) -> Type:
-    """Return the type that a list of such elements has. Raises UnsupportedOp for what no list may hold."""
+    """Return the type that a list of such elements has. Raises UnsupportedOp for values that no list may
+    hold."""
     if isinstance(x, Tensor):
         return type_of_tensor(x)
     if isinstance(x, tuple):
@@ -47,8 +48,8 @@ def type_of(x: Any, type_of_tensor: Callable[[Tensor], TensorType]) -> Type:
 
 
 def dict_type(keys: Sequence[Any], values: Sequence[Type], declared: Type | None = None) -> Type:
-    """Return the type of a dict of known keys: that of its pairs where its values are of one type.
-    `declared`: that of the pairs of an empty one. Raises UnsupportedOp where none is known."""
+    """Return the type of a dict of known keys: that of its pairs if its values are of one type. `declared`:
+    that of the pairs of an empty one. Raises UnsupportedOp if none is known."""
     common = common_type(values) if keys else None
     pair = declared if common is None else TupleType((ScalarType(kind_of(keys[0])), common))
     if values and common is None and all(isinstance(key, str) for key in keys):
@@ -77,7 +78,7 @@ def element_of(x: List | Dict, type_of_tensor: Callable[[Tensor], TensorType]) -
 
 
 def packed(b: Builder, x: Any, type: Type, read: Callable[[Tensor], Value]) -> Value:
-    """Return an element as a value of `type`, sizes of tensors apart."""
+    """Return an element as a value of `type`, except for sizes of tensors."""
     if isinstance(type, ListType) and type.form == "optional":
         return _packed_optional(b, x, type, read)
     if isinstance(x, Dict) and isinstance(type, TupleType):
@@ -103,7 +104,7 @@ def packed(b: Builder, x: Any, type: Type, read: Callable[[Tensor], Value]) -> V
 
 
 def _packed_optional(b: Builder, x: Any, type: ListType, read: Callable[[Tensor], Value]) -> Value:
-    """Return the list that stands for an optional."""
+    """Return the list that represents an optional."""
     made = b.one("list", element=type.element)
     if x is None:
         return made
@@ -115,7 +116,7 @@ def _packed_optional(b: Builder, x: Any, type: ListType, read: Callable[[Tensor]
 
 
 def zero(b: Builder, type: Type) -> Value:
-    """Return a value of a type: zeros of numbers, which are few; lists without elements."""
+    """Return a value of a type: zeros for numbers, small tensors; empty lists."""
     if isinstance(type, TupleType):
         return b.one("tuple", *(zero(b, part) for part in type.elements))
     if isinstance(type, ListType):

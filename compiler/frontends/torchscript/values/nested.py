@@ -1,31 +1,29 @@
-"""Lists in lists and dicts whose length only a call tells.
+"""Lists in lists and dicts of run-time length.
 
 Such a list is a value of the graph, and a list in it is a part of that value. So `rows[i]` is an `Element`:
-it is read out of `rows` whenever it is used, and a change of it changes `rows`. What else may be the same
-list (one that was appended, an element that is in two lists, a copy of the outer list) is known by `Ties`: it
-is not changed, and not read once the list that it is tied to has been changed from within.
+it is read from `rows` whenever it is used, and a change of it changes `rows`. `Ties` track possible aliases
+of the list (one that was appended, an element that is in two lists, a copy of the outer list): an alias is
+not changed, and not read once the tied list has been changed from within.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
-from ....ir.types import ListType, TensorType, TupleType, Type
+from ....ir.types import ListType, TensorType, TupleType
 from . import elements
-from .values import Dict, Holder, List, Maybe, Source, Tensor, Ties, is_run_time_list, next_version
-
-if TYPE_CHECKING:
-    from ..importer import ScriptImporter
+from .regions import Making
+from .values import Dict, Holder, List, Maybe, Part, Source, Tensor, Ties, has_lists, next_version
 
 
 class Spot:
-    """What lies at `index` of `owner`, a list or dict; `path`: where it is in the tuple that is there."""
+    """The item at `index` of `owner`, a list or dict; `path`: its position in the tuple there."""
 
     def __init__(
         self,
-        importer: ScriptImporter,
+        importer: Making,
         owner: Holder,
         index: Value,
         path: tuple[int, ...],
@@ -33,16 +31,16 @@ class Spot:
     ) -> None:
         self.importer, self.owner, self.index, self.path = importer, owner, index, path
         self.is_tensor = is_tensor
-        self.asked: Any = None  # the position as the program has it, which may count from the end
+        self.asked: Any = None  # the program's index, which may count from the end
         self._layout, self._moved = owner.root.layout, owner.root.moved
 
     def is_at(self, owner: Holder, asked: Any) -> bool:
-        """Return True for the place of `owner` that the program means by `asked`."""
+        """Return True for the position in `owner` that the program denotes by `asked`."""
         is_unmoved = self.owner is owner and self._moved == owner.root.moved
         return is_unmoved and (self.asked is asked or (isinstance(asked, int) and self.asked == asked))
 
     def read(self) -> Value:
-        """Return what lies there now."""
+        """Return the current value there."""
         return self._parts()[-1]
 
     def put(self, new: Value) -> None:
@@ -60,7 +58,7 @@ class Spot:
         self.put(new)
 
     def _parts(self) -> list[Value]:
-        """Return what lies at the position, and what is in it along the path."""
+        """Return the value at the position, and its parts along the path."""
         root = self.owner.root
         if root.layout != self._layout or (self.is_tensor and root.moved != self._moved):
             raise UnsupportedOp(
@@ -73,10 +71,10 @@ class Spot:
         return found
 
 
-class Element(Holder):
-    """The list or dict at a place of `owner`."""
+class Element(Part):
+    """The list or dict at a position of `owner`."""
 
-    def __init__(self, importer: ScriptImporter, owner: Holder, index: Value, path: tuple[int, ...]) -> None:
+    def __init__(self, importer: Making, owner: Holder, index: Value, path: tuple[int, ...]) -> None:
         self.owner, self._spot = owner, Spot(importer, owner, index, path)
         self.birth, self.memory = next_version(), owner.memory
         self.ties, self.declared, self.changed, self.layout, self.version = Ties(), None, 0, 0, 0
@@ -88,7 +86,7 @@ class Element(Holder):
 
     @property
     def content(self) -> Any:
-        """The value of the list as it is now."""
+        """The current value of the list."""
         return self._spot.read()
 
     @content.setter
@@ -119,21 +117,9 @@ class DictElement(Element, Dict):
     """A dict that is an element."""
 
 
-def has_lists(x: Any) -> bool:
-    """Return True for a list or dict of a run-time length with lists or dicts among its elements."""
-    if isinstance(x, Element):
-        return _has_lists(x.list_type.element)
-    return is_run_time_list(x.content) and _has_lists(x.content.type.element)
-
-
-def _has_lists(type: Type) -> bool:
-    if isinstance(type, TupleType):
-        return any(map(_has_lists, type.elements))
-    return isinstance(type, ListType)
-
-
-def taken(importer: ScriptImporter, owner: Holder, place: Value) -> Any:
-    """Return the element of a list or dict at a place, the lists and dicts in it as elements of `owner`."""
+def taken(importer: Making, owner: Holder, place: Value) -> Any:
+    """Return the element of a list or dict at a position, with nested lists and dicts as elements of
+    `owner`."""
     path: tuple[int, ...] = ()
     source = owner.source
     while source is not None and _is_as(owner, source):
@@ -146,7 +132,7 @@ def taken(importer: ScriptImporter, owner: Holder, place: Value) -> Any:
 
 
 def _is_as(x: Holder, source: Source) -> bool:
-    """Return True where a list still has the elements that its source has."""
+    """Return True if a list still has the same elements as its source."""
     return not x.resized and source.holder.root.resized == source.resized
 
 
@@ -156,7 +142,7 @@ def has_all_of(x: List, holder: Holder, path: tuple[int, ...] = ()) -> List:
     return x
 
 
-def _taken(importer: ScriptImporter, owner: Holder, place: Value, value: Value, path: tuple[int, ...]) -> Any:
+def _taken(importer: Making, owner: Holder, place: Value, value: Value, path: tuple[int, ...]) -> Any:
     b, type = importer.builder, value.type
     if isinstance(type, ListType):
         if type.form == "optional":
@@ -173,8 +159,8 @@ def _taken(importer: ScriptImporter, owner: Holder, place: Value, value: Value, 
     return value
 
 
-def _optional(importer: ScriptImporter, owner: Holder, place: Value, value: Value) -> Maybe:
-    """Return the optional that a list of what is there stands for. Lists in it cannot be changed there."""
+def _optional(importer: Making, owner: Holder, place: Value, value: Value) -> Maybe:
+    """Return the optional that a list represents. Lists in it cannot be changed there."""
     b, type = importer.builder, value.type
     assert isinstance(type, ListType)
     is_there = b.one("int_lt", b.size(0), b.one("len", value))
@@ -190,7 +176,7 @@ def _ties_to(owner: Holder) -> Ties:
 
 
 def _fixed(owner: Holder, x: Any) -> Any:
-    """Return what was taken out of an optional in `owner`, lists and dicts so that they cannot be changed."""
+    """Return a value taken out of an optional in `owner`, with immutable lists and dicts."""
     if isinstance(x, tuple):
         return tuple(_fixed(owner, part) for part in x)
     if isinstance(x, Dict):
@@ -201,8 +187,8 @@ def _fixed(owner: Holder, x: Any) -> Any:
     return List(x.content, memory=owner.memory, ties=_ties_to(owner)) if isinstance(x, List) else x
 
 
-def detached(importer: ScriptImporter, owner: Holder, x: Any) -> Any:
-    """Return what was taken out of `owner` without its place there, which it is about to lose."""
+def detached(importer: Making, owner: Holder, x: Any) -> Any:
+    """Return a value taken out of `owner` without its position there, which it is about to lose."""
     if isinstance(x, Element):
         memory = importer.tensors.apart(owner.memory)
         found = (Dict if isinstance(x, Dict) else List)(x.content, memory=memory)
@@ -215,7 +201,7 @@ def detached(importer: ScriptImporter, owner: Holder, x: Any) -> Any:
     return tuple(detached(importer, owner, part) for part in x) if isinstance(x, tuple) else x
 
 
-def give(importer: ScriptImporter, owner: Holder, x: Any) -> None:
+def give(importer: Making, owner: Holder, x: Any) -> None:
     """`x` is put into `owner`."""
     if isinstance(x, tuple):
         for part in x:
@@ -234,13 +220,13 @@ def give(importer: ScriptImporter, owner: Holder, x: Any) -> None:
         importer.regions.tie(x, Ties(True, False, ((owner.root, next_version()),)))
 
 
-def apart(importer: ScriptImporter, x: Holder) -> List:
-    """Return a list with the same elements, or the pairs of a dict, by another name."""
+def apart(importer: Making, x: Holder) -> List:
+    """Return a list with the same elements, or the pairs of a dict, under another name."""
     return List(x.content, memory=importer.tensors.apart(x.memory), ties=x.ties)
 
 
 def alone(x: Any) -> Any:
-    """Return what a function of the library is given for `x`, which it puts into a list of its own."""
+    """Return the argument of a library function for `x`, which it puts into a new list."""
     if isinstance(x, tuple):
         return tuple(map(alone, x))
     if isinstance(x, Maybe):
@@ -250,29 +236,16 @@ def alone(x: Any) -> Any:
     return List(x.content, memory=x.memory, declared=x.declared) if isinstance(x, List) else x
 
 
-def follow(importer: ScriptImporter, owner: Holder, x: Any) -> None:
-    """`x` may be a list out of `owner`, whose place there is not known."""
+def follow(importer: Making, owner: Holder, x: Any) -> None:
+    """`x` may be a list from `owner`, at an unknown position."""
     x = x.value if isinstance(x, Maybe) else x
     if isinstance(x, Holder) and not isinstance(x, Element):
         importer.regions.tie(x, Ties(True, True, ((owner.root, next_version()),)))
 
 
-def copied(importer: ScriptImporter, made: Holder, *sources: Holder) -> None:
+def copied(importer: Making, made: Holder, *sources: Holder) -> None:
     """`made` has the elements of other lists."""
     for source in sources:
         if has_lists(made):
             follows = (*source.ties.follows, (source.root, next_version()))
             importer.regions.tie(made.root, Ties(False, True, follows))
-
-
-def check_read(x: Any) -> None:
-    """Raise UnsupportedOp for a list that has the elements which it had before one of them was changed."""
-    if isinstance(x, List | Dict) and any(root.changed > since for root, since in x.ties.follows):
-        raise UnsupportedOp(
-            "a list is read that may be, or may have, one that was changed in another list; read it there"
-        )
-    if isinstance(x, List | Dict) and any(twin.version > since for twin, since in x.ties.twins):
-        raise UnsupportedOp(
-            "a list or dict is read that may be one which was changed by another name, depending on which "
-            "way the program goes; change a copy of it instead, as x.copy() makes"
-        )

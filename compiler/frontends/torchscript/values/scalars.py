@@ -1,5 +1,5 @@
-"""Python's operators on numbers, bools and strings: computed at once where the values are known, on dimension
-expressions where they are sizes, else by instructions."""
+"""Python's operators on numbers, bools and strings: computed at import if the values are known, as dimension
+expressions if they are sizes, else by instructions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 
 from .....vm.literals import written
+from .....vm.reference_checks import wrapped
 from ....ir.dims import floordiv, simplify
 from ....ir.errors import ShapeError, UnsupportedOp
 from ....ir.graph import Builder, Node, Value
@@ -68,6 +69,8 @@ _INT = {
     "max": "max",
     "min": "min",
 }
+#: Operators that wrap ints to 64 bits.
+_WRAPPING = ("add", "sub", "mul", "neg", "abs", "__lshift__")
 _FLOAT = {"add": "add", "sub": "sub", "mul": "mul", "div": "div"}
 _LOGIC = {"__and__": "bool_and", "__or__": "bool_or"}
 #: Functions of one float that a kernel computes, in f64.
@@ -91,20 +94,21 @@ _FLOAT_KERNELS = {
     "fmod": "aten.fmod.Tensor", "copysign": "aten.copysign.Tensor",
 }  # fmt: skip
 _TO_INT = ("floor", "ceil")
-#: Operators that give a float for two ints too.
+#: Operators whose result is a float also for two ints.
 _TO_FLOAT = ("div", "atan2", "fmod", "copysign")
-#: What one angle is multiplied by, as TorchScript does.
+#: The factors of angle conversions, as in TorchScript.
 _ANGLES = {"degrees": 180.0 / math.pi, "radians": math.pi / 180.0}
 
 
 def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
-    """Return what TorchScript's `aten::name` gives for plain values. Raises UnsupportedOp where it cannot be
-    computed when a call runs, ShapeError for an error of Python's own such as a division by 0."""
+    """Return the result of TorchScript's `aten::name` for plain values. Raises UnsupportedOp if it cannot be
+    computed at run time, ShapeError for a Python error such as a division by 0."""
     if not any(is_run_time(x) or is_size(x) for x in args):
         try:
             if any(isinstance(x, str) for x in args):
                 check_length(sum(len(x) for x in args if isinstance(x, str)))
-            return within_64_bits(PYTHON[name](*args))
+            found = PYTHON[name](*args)
+            return wrapped(found) if name in _WRAPPING and type(found) is int else within_64_bits(found)
         except (ArithmeticError, ValueError) as error:
             raise ShapeError(
                 f"aten::{name} of {', '.join(map(repr, args))}: {error}", source=b.source
@@ -121,7 +125,8 @@ def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
 
 
 def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
-    """Return what an operator gives for ints and sizes; None where that is no size and no known condition."""
+    """Return the result of an operator for ints and sizes; None if that is neither a size nor a known
+    condition."""
     if not all(kind_of(x) == "int" for x in args):
         return None
     sides = [sympy.sympify(x) for x in args]
@@ -139,7 +144,7 @@ def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
 
 
 def decided(b: Builder, condition: Any) -> Any:
-    """Return a condition on sizes as True or False where the contract decides it, else as a graph value."""
+    """Return a condition on sizes as True or False if the contract decides it, else as a graph value."""
     if condition in (sympy.true, sympy.false):
         return bool(condition)
     if isinstance(condition, sympy.Eq | sympy.Ne):
@@ -154,7 +159,7 @@ def decided(b: Builder, condition: Any) -> Any:
 
 
 def condition_of(x: Value) -> Any:
-    """Return a bool as a condition on sizes where that is what it is, else None."""
+    """Return a bool as a condition on sizes if it is one, else None."""
     node = x.node
     if node is not None and node.op == "bool_not" and node.args[0] is not None:
         found = condition_of(node.args[0])
@@ -221,7 +226,11 @@ def _binary(b: Builder, name: str, args: Sequence[Any], kinds: Sequence[str]) ->
         sides = [value_of(b, x, kind) for x in args]
         return b.one(f"{kind}_{op}", *(sides[::-1] if is_exchanged else sides))
     if name in table:
-        return b.one(f"{kind}_{table[name]}", *(value_of(b, x, kind) for x in args))
+        sides = [value_of(b, x, kind) for x in args]
+        is_wrapping = (
+            is_int and name in _WRAPPING and any(getattr(x.type, "expr", None) is None for x in sides)
+        )
+        return b.one(f"{'wrapping' if is_wrapping else kind}_{table[name]}", *sides)
     kernel = (_INT_KERNELS if is_int else _FLOAT_KERNELS).get(name)
     if kernel is None:
         return None
@@ -236,7 +245,7 @@ def _differ(b: Builder, x: Value, y: Value) -> Value:
 
 
 def converted(b: Builder, x: Any, kind: str) -> Any:
-    """Return a number as another kind, as Python's bool, int and float do."""
+    """Convert a number like Python's bool, int and float."""
     if kind_of(x) == kind:
         return x
     if kind != "bool":
@@ -246,7 +255,7 @@ def converted(b: Builder, x: Any, kind: str) -> Any:
 
 
 def unknown_int(b: Builder, x: Any) -> Value:
-    """Return an int as one of whose value nothing is known."""
+    """Return an int without its known value."""
     return b.insert(Node("int_add", [b.size(x), b.size(0)]), [INT])[0]
 
 

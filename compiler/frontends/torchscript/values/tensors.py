@@ -1,9 +1,10 @@
-"""Tensors that share memory, without memory: reading one gives its newest value, writing to one replaces the
-value of its memory's owner, and views are taken anew."""
+"""Simulation of tensors that share memory: reading one returns its newest value, writing to one replaces the
+value of its memory's owner, and views are recreated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import sympy
@@ -11,7 +12,9 @@ import sympy
 from ....ir.dims import simplify
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Block, Builder, Value
+from ....ir.types import TensorType
 from ....ops import build as B
+from ....ops.complex import Complex
 from ...layout import restored
 from .values import Memory, Place, Tensor, View, next_version
 
@@ -46,12 +49,15 @@ VIEWS = (
     "aten.split.sizes",
 )  # fmt: skip
 
+#: Nodes whose results are row-major, whatever the layout of their arguments.
+_IN_ROWS = ("matmul", "linear")
+
 Convert = Callable[[str, Sequence[Any], dict[str, Any]], Any]
 
 
 class Tensors:
-    """Reads and writes the tensors of one program. `is_open(block)`: whether what was made in a block may
-    be used now; `note(cell)`: called before a cell changes; `convert`: imports an operator."""
+    """Reads and writes the tensors of one program. `is_open(block)`: whether values made in a block may be
+    used now; `note(cell)`: called before a cell changes; `convert`: imports an operator."""
 
     def __init__(
         self,
@@ -62,15 +68,15 @@ class Tensors:
     ) -> None:
         self.builder, self._convert, self._is_open, self._note = builder, convert, is_open, note
         self.went_stale: list[Memory] = []  # in this order
-        self.given: set[Memory] = set()  # of tensors in lists that calls give
+        self.given: set[Memory] = set()  # of tensors in lists that calls pass
         self._tangled: set[Memory] = set()  # of lists that may have one tensor twice
 
-    def fresh(self, value: Value, name: str = "") -> Tensor:
-        """Return a tensor with memory of its own."""
+    def fresh(self, value: Value | Complex, name: str = "") -> Tensor:
+        """Return a tensor with its own memory."""
         return Tensor(Memory(value, name=name))
 
     def read(self, x: Tensor) -> Value:
-        """Return the newest value of `x`. Raises UnsupportedOp where it is not known."""
+        """Return the newest value of `x`. Raises UnsupportedOp if it is unknown."""
         memory = x.memory
         if memory.stale:
             raise UnsupportedOp(memory.stale)
@@ -92,7 +98,7 @@ class Tensors:
         return value
 
     def write(self, x: Tensor, value: Value) -> None:
-        """Make `value` the new one of `x`, and put it into all that `x` is a view of."""
+        """Set the value of `x`, and update everything that `x` is a view of."""
         if not self.given.isdisjoint(_reachable(x.memory)):
             raise UnsupportedOp(
                 "a tensor is changed in place that may be in a list among the arguments whose length a call "
@@ -127,11 +133,11 @@ class Tensors:
             )
 
     def element(self, memory: Memory, place: Place, value: Value) -> Tensor:
-        """Return the tensor at a place of a list or dict with this memory."""
+        """Return the tensor at a position of a list or dict with this memory."""
         return Tensor(memory, known=(memory.version, self.builder.block, value), place=place)
 
     def apart(self, memory: Memory) -> Memory:
-        """Return memory for a list that has elements of another one, which has `memory`."""
+        """Return memory for a list with elements of another one, which has `memory`."""
         made = Memory(None)
         self.share(made, memory)
         return made
@@ -155,10 +161,16 @@ class Tensors:
     def view_of(self, parent: Tensor, view: View, value: Value) -> Tensor:
         """Return a view, or a tensor that may be one in some layouts of memory."""
         if view.overload in MAYBE_VIEWS and not _is_contiguous(parent):
-            copy = self.fresh(value)
-            self.share(copy.memory, parent.memory)
-            return copy
-        return Tensor(parent.memory, parent, view, (parent.memory.version, self.builder.block, value))
+            made = self.fresh(value)
+            self.share(made.memory, parent.memory)
+            made.memory.is_in_rows = view.overload == "aten.contiguous.default"
+            return made
+        owner = copy(parent)  # `replace` may make the tensor another view
+        return Tensor(parent.memory, owner, view, (parent.memory.version, self.builder.block, value))
+
+    def replace(self, x: Tensor, view: Tensor) -> None:
+        """Replace `x` by a view of it, for all holders."""
+        x.memory, x.parent, x.view, x.known = view.memory, view.parent, view.view, view.known
 
     def _with_part(self, x: Tensor, new: Value, parent: Value) -> Value:
         """Return the parent of one of several parts along an axis with `new` for that part."""
@@ -174,11 +186,11 @@ class Tensors:
     def _whole(self, x: Tensor, new: Value) -> Value:
         """Return the parent of a view with `new` for the view."""
         assert x.parent is not None and x.view is not None
-        b, view, parent = self.builder, x.view, self.read(x.parent)
+        view, parent = x.view, self.read(x.parent)
         if view.overload in _PARTS:
             return self._convert(_PARTS[view.overload], [parent, new, *view.args], view.kwargs)
         if view.overload in _RESHAPED:
-            return B.reshape(b, new, B.shape_of(parent))
+            return self._convert("aten.reshape.default", [new, list(B.shape_of(parent))], {})
         if view.index is not None:
             return self._with_part(x, new, parent)
         if view.overload == "aten.narrow.default":
@@ -188,7 +200,8 @@ class Tensors:
             )
         if view.overload == "aten.permute.default":
             rank = len(B.shape_of(parent))
-            return B.permute(b, new, restored([axis % rank for axis in view.args[0]]))
+            order = restored([axis % rank for axis in view.args[0]])
+            return self._convert(view.overload, [new, order], {})
         if view.overload in _PERMUTED:
             return self._convert(view.overload, [new, *view.args], view.kwargs)
         raise UnsupportedOp(
@@ -198,13 +211,13 @@ class Tensors:
 
 
 def _axis(view: View) -> int:
-    """Return the axis that a list of parts is taken along."""
+    """Return the axis along which a list of parts is taken."""
     name = view.overload.split(".")[1]
     return (view.args[0] if view.args else 0) if name == "unbind" else (*view.args, 0)[1]
 
 
 def _reachable(memory: Memory) -> set[Memory]:
-    """Return all memory that may be this one, also by way of others."""
+    """Return all memory that may alias this one, transitively."""
     found, pending = {memory}, [memory]
     while pending:
         new = pending.pop().others - found
@@ -213,9 +226,32 @@ def _reachable(memory: Memory) -> set[Memory]:
     return found - {memory}
 
 
+def lies_in_rows(x: Tensor) -> bool:
+    """Return True if `x` is certainly row-major from the start of its memory: results have the layout of
+    their arguments, except for products and `contiguous`."""
+    while x.parent is not None and x.view is not None:
+        if x.view.overload == "aten.contiguous.default":
+            return True
+        if x.view.overload not in _RESHAPED:
+            return False
+        x = x.parent
+    if x.memory.is_in_rows:
+        return True
+    pending, seen = [x.memory.content], set()
+    while pending:
+        node = pending.pop().node
+        if node is None or node in seen or node.op in _IN_ROWS:
+            continue
+        if node.op == "permute":
+            return False
+        seen.add(node)
+        pending += [arg for arg in node.present if isinstance(arg.type, TensorType)]
+    return True
+
+
 def _is_contiguous(x: Tensor) -> bool:
-    """Return True where the elements of `x` certainly lie in their order: it owns its memory, or is a view of
-    all of it."""
+    """Return True if the elements of `x` are certainly in order: it owns its memory, or is a view of all of
+    it."""
     while x.parent is not None and x.view is not None:
         if x.view.overload not in _RESHAPED:
             return False

@@ -1,8 +1,8 @@
-"""What is known of a TorchScript value while its program is imported.
+"""Values of a TorchScript program during import.
 
 A value that does not depend on the input is itself: None, a bool, int, float, str, a tuple of values.
-Ints that are computed from sizes are dimension expressions; other numbers that only a call tells are
-graph values of a scalar type. Everything that a program can change is a `Cell`.
+Ints that are computed from sizes are dimension expressions; other run-time numbers are graph values of a
+scalar type. Everything that a program can change is a `Cell`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import sympy
 
 from ....ir.errors import ShapeError, UnsupportedOp
 from ....ir.graph import Block, Value
-from ....ir.types import ListType, ScalarType, TensorType, Type
+from ....ir.types import ListType, ScalarType, TensorType, TupleType, Type
+from ....ops.complex import Complex
 
 _SERIAL = itertools.count(1)
 
@@ -33,7 +34,7 @@ UNINITIALIZED = Uninitialized()
 
 @dataclass(eq=False)
 class Cell:
-    """A place whose content a program can change. `birth` orders cells by when they were made."""
+    """A location whose content a program can change. `birth` orders cells by when they were made."""
 
     content: Any
     birth: int = field(default_factory=lambda: next(_SERIAL))
@@ -44,19 +45,21 @@ class Memory(Cell):
     """The memory of tensors; `content`: the newest value of the tensor that owns it. `version` changes
     with it.
 
-    `others`: memory that may be the same one, after a branch; `stale`: why reading it would be wrong.
-    `name`: of the input or the module's attribute that it is, else "".
+    `others`: memory that may alias it, after a branch; `stale`: why reading it would be wrong.
+    `name`: of the input or the module's attribute that it is, else "". `is_in_rows`: the tensor is row-major
+    in it, however the value was computed.
     """
 
     name: str = ""
     version: int = 0
     others: set[Memory] = field(default_factory=set)
     stale: str = ""
+    is_in_rows: bool = False
 
 
 @dataclass(frozen=True)
 class View:
-    """How a view is made from its parent: the call of `overload`, of whose results it is number `index`."""
+    """How a view is made from its parent: result number `index` of the call of `overload`."""
 
     overload: str
     args: tuple[Any, ...]
@@ -65,7 +68,7 @@ class View:
 
 
 class Place(Protocol):
-    """Where something lies in a list or dict of a run-time length."""
+    """A position in a list or dict of run-time length."""
 
     @property
     def index(self) -> Value:
@@ -82,7 +85,7 @@ class Place(Protocol):
 class Tensor:
     """A tensor of the program: the owner of `memory`, a view of `parent`, which has the same memory, or an
     element of a list or dict with that memory, at `place`. `known`: its value in a version of the memory, and
-    where that was made."""
+    the block in which that was made."""
 
     memory: Memory
     parent: Tensor | None = None
@@ -93,7 +96,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Ties:
-    """What a list has to do with others. `is_given`: it is in another one, too, and not changed by itself;
+    """The relations of a list to others. `is_given`: it is in another one, too, and not changed by itself;
     `is_copied`: lists in it are in others, too; `follows`: lists whose elements it is or has, since when;
     `twins`: lists that it may itself be, and when they held the same."""
 
@@ -103,7 +106,7 @@ class Ties:
     twins: tuple[tuple[Holder, int], ...] = ()
 
     def __or__(self, other: Ties) -> Ties:
-        """Return the ties of a list that is one or the other."""
+        """Return the ties of a list that may be either."""
         follows = tuple(dict.fromkeys((*self.follows, *other.follows)))
         twins = tuple(dict.fromkeys((*self.twins, *other.twins)))
         return Ties(self.is_given or other.is_given, self.is_copied or other.is_copied, follows, twins)
@@ -121,12 +124,11 @@ class Source:
 
 @dataclass(eq=False)
 class Holder(Cell):
-    """A list or dict. Where only a call tells its length, `memory` stands for that of the tensors in it.
-    `declared`: the type of its elements or pairs, where the source tells it. `changed`: when a list in it
-    changed last; `layout`: when lists among its elements moved last; `version`: when it changed last itself;
-    `moved`: when elements of it or of a list in it moved last; `resized`: when it or a list in it got other
-    elements last, in-place changes of its tensors apart. `source`: of which it has the elements, in their
-    order."""
+    """A list or dict. For a run-time length, `memory` represents that of the tensors in it. `declared`: the
+    type of its elements or pairs, if the source gives it. `changed`: when a list in it changed last;
+    `layout`: when lists among its elements moved last; `version`: when it changed last itself; `moved`: when
+    elements of it or of a list in it moved last; `resized`: when it or a list in it got other elements last,
+    not counting in-place changes of its tensors. `source`: of which it has the elements, in their order."""
 
     memory: Memory = field(default_factory=lambda: Memory(None))
     ties: Ties = Ties()
@@ -144,8 +146,8 @@ class Holder(Cell):
         return self
 
     def read(self) -> Any:
-        """Return the content. Raises UnsupportedOp where a tensor in a list of a run-time length was changed
-        in place behind it."""
+        """Return the content. Raises UnsupportedOp if a tensor in a list of run-time length was changed in
+        place outside of it."""
         if self.memory.stale and is_run_time_list(self.content):
             raise UnsupportedOp(self.memory.stale)
         return self.content
@@ -153,7 +155,7 @@ class Holder(Cell):
 
 @dataclass(eq=False)
 class List(Holder):
-    """A list. `content`: a Python list, or the graph value of a list whose length only a call tells."""
+    """A list. `content`: a Python list, or the graph value of a list of run-time length."""
 
 
 @dataclass(eq=False)
@@ -162,7 +164,7 @@ class Dict(Holder):
 
 
 class Partial(str):
-    """A text, such as an error's, with "?" for what only a call tells and no instruction writes. The program
+    """A text, such as an error message, with "?" for run-time values that no instruction formats. The program
     cannot compute with it."""
 
 
@@ -184,17 +186,17 @@ class Member:
 
     @property
     def content(self) -> list[Any]:
-        """What branches hand on of it."""
+        """The content that branches pass on."""
         return [self.index]
 
 
 class Fails(ShapeError):
-    """What is imported raises an error of Python's own whenever a call comes there."""
+    """The imported code raises a Python error whenever it is reached."""
 
 
 @dataclass(frozen=True, eq=False)
 class Maybe:
-    """An optional of which only a call tells whether it is there: `value` where `is_there`."""
+    """An optional whose presence is known only at run time: `value` if `is_there`."""
 
     is_there: Value
     value: Any
@@ -215,12 +217,12 @@ def next_version() -> int:
 
 
 def is_run_time(x: Any) -> bool:
-    """Return True for a number, bool or str that only a call tells, sizes apart."""
+    """Return True for a run-time number, bool or str, except sizes."""
     return isinstance(x, Value) and isinstance(x.type, ScalarType)
 
 
 def is_run_time_list(x: Any) -> bool:
-    """Return True for the content of a list whose length only a call tells."""
+    """Return True for the content of a list of run-time length."""
     return isinstance(x, Value) and isinstance(x.type, ListType)
 
 
@@ -230,8 +232,8 @@ def is_size(x: Any) -> bool:
 
 
 def is_tensor_value(x: Any) -> bool:
-    """Return True for a tensor of the graph."""
-    return isinstance(x, Value) and isinstance(x.type, TensorType)
+    """Return True for a tensor of the graph, or a complex one, of which the graph has the parts."""
+    return isinstance(x, Value | Complex) and isinstance(x.type, TensorType)
 
 
 def kind_of(x: Any) -> str:
@@ -244,7 +246,7 @@ def kind_of(x: Any) -> str:
 
 
 def snapshot(x: Any) -> Any:
-    """Return what a list or dict holds, with what they hold, as tuples that later changes do not reach."""
+    """Return the nested contents of a list or dict as tuples, independent of later changes."""
     if isinstance(x, Dict) and isinstance(x.content, dict):
         return tuple(x.content), tuple(map(snapshot, x.content.values()))
     if isinstance(x, List) and isinstance(x.content, list):
@@ -260,7 +262,7 @@ def has_same_items(a: Any, b: Any) -> bool:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Return True where both are one value, and one object where they can be changed."""
+    """Return True if both are the same value, and the same object if mutable."""
     if a is b:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -269,3 +271,41 @@ def is_same(a: Any, b: Any) -> bool:
         return a.kind is b.kind and is_same(a.index, b.index)
     plain = (bool, int, float, str, type(None), sympy.Expr)
     return isinstance(a, plain) and type(a) is type(b) and bool(a == b)
+
+
+# Lists in lists -------------------------------------------------------------------------------------
+
+
+class Part(Holder):
+    """A list or dict that is an element of another one."""
+
+    @property
+    def list_type(self) -> ListType:
+        """The type of the list, without reading it."""
+        raise NotImplementedError
+
+
+def has_lists(x: Any) -> bool:
+    """Return True for a list or dict of a run-time length with lists or dicts among its elements."""
+    if isinstance(x, Part):
+        return _has_lists(x.list_type.element)
+    return is_run_time_list(x.content) and _has_lists(x.content.type.element)
+
+
+def _has_lists(type: Type) -> bool:
+    if isinstance(type, TupleType):
+        return any(map(_has_lists, type.elements))
+    return isinstance(type, ListType)
+
+
+def check_read(x: Any) -> None:
+    """Raise UnsupportedOp for a list whose elements are stale because one of them was changed."""
+    if isinstance(x, List | Dict) and any(root.changed > since for root, since in x.ties.follows):
+        raise UnsupportedOp(
+            "a list is read that may be, or may have, one that was changed in another list; read it there"
+        )
+    if isinstance(x, List | Dict) and any(twin.version > since for twin, since in x.ties.twins):
+        raise UnsupportedOp(
+            "a list or dict is read that may be one which was changed by another name, depending on which "
+            "way the program goes; change a copy of it instead, as x.copy() makes"
+        )

@@ -104,3 +104,11 @@ def one_key(a: Tensor, name: str) -> Tensor:
 )
 def bags_of_words(words: Tensor, table: Tensor, starts: Tensor) -> Tensor:
     return torch.embedding_bag(table, words, starts)[0]
+
+
+@program((x(4, 3), x(3, 3, 3)), (x(9, 2), x(1, 1, 1)), (x(1, 5), x(2, 2, 2)), (x(7, 1), x(2, 2, 2)))
+def everyday_fill_diagonal(rows: Tensor, cube: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    once, again = rows.clone(), rows.clone()
+    once.fill_diagonal_(0.0)
+    again.fill_diagonal_(2.5, wrap=True)
+    return once, again, cube.clone().fill_diagonal_(-1.0)

@@ -141,3 +141,29 @@ def losses_of_labels_behind_each_other(logs: Tensor, labels: Tensor, lengths: li
          (x(2, 2).abs(), False, True, 0.5))  # fmt: skip
 def losses_of_counts(a: Tensor, is_log: bool, full: bool, eps: float) -> Tensor:
     return F.poisson_nll_loss(a, a.abs() * 3, is_log, full, eps=eps)
+
+
+@program((5, 3), (-7, 40), (1 << 62, 9), (0, 0))
+def hashed(a: int, n: int) -> int:
+    h = -3750763034362895579
+    for i in range(n):
+        h = (h ^ (a + i)) * 1099511628211 - i
+    return h
+
+
+@program((1, 5), (7, 30), (-(1 << 63), 2))
+def random_numbers(seed: int, n: int) -> tuple[Tensor, int]:
+    found: list[int] = []
+    for _ in range(n):
+        seed = seed * 6364136223846793005 + 1442695040888963407
+        found.append((seed >> 33) & 255)
+    return torch.tensor(found), -seed
+
+
+@program((torch.arange(4),), (torch.arange(7) * (1 << 60),), (torch.arange(0),))
+def sums_beyond_64_bits(a: Tensor) -> tuple[Tensor, int]:
+    k = 9223372036854775807
+    total = 17
+    for i in range(a.size(0)):
+        total = total * 31415926535 + int(a[i])
+    return a + (k + 2) + k * 3, total

@@ -72,7 +72,7 @@ def test_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ints_have_64_bits() -> None:
-    """As at run time: one that 64 bits do not hold is an error."""
+    """As at run time: the low ones of what 64 bits do not hold."""
 
     def large(a: Tensor) -> tuple[Tensor, int]:
         k = 3
@@ -80,8 +80,8 @@ def test_ints_have_64_bits() -> None:
             k = k * k
         return a * 1, k
 
-    with pytest.raises(shapevm.ShapeError, match="an int over 64 bits"):
-        shapevm.compile(torch.jit.script(large), args=(torch.ones(2),))
+    script = torch.jit.script(large)
+    assert shapevm.compile(script, args=(torch.ones(2),))(torch.ones(2))[1] == script(torch.ones(2))[1]
 
 
 class One(torch.nn.Module):

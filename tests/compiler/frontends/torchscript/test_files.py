@@ -183,3 +183,53 @@ def test_lines_are_the_models_own(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(appended_and_changed), str(tmp_path / "model.pt"))
     with pytest.raises(shapevm.UnsupportedOp, match=r"\(test_programs.py:\d+\)"):
         shapevm.compile(tmp_path / "model.pt", args=(torch.ones(3),))
+
+
+def test_sizes_of_the_example_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        return list(torch.unsafe_chunk(x, 3))
+
+    script = torch.jit.trace(lambda x: tuple(parts(x)), torch.arange(7.0), check_trace=False)
+    exe = shapevm.compile(script, args=(torch.arange(7.0),), options=shapevm.Options(fallback="error"))
+    assert [list(x) for x in exe(torch.arange(7.0))] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert "sizes are as in the example: s0 = 7; split: cutting s0 into parts" in caplog.text
+
+
+def test_examples_of_a_wrong_kind_are_one_sentence() -> None:
+    def twice(x: torch.Tensor, flag: bool) -> torch.Tensor:
+        return x * 2 if flag else x
+
+    script = torch.jit.script(twice)
+    with pytest.raises(
+        shapevm.UnsupportedOp, match="argument x of the example is a list; the program takes Tensor"
+    ):
+        shapevm.compile(script, args=([1.0], True))
+    with pytest.raises(
+        shapevm.UnsupportedOp, match="argument flag of the example is None; the program takes bool"
+    ):
+        shapevm.compile(script, args=(torch.ones(2), None))
+
+
+def test_arguments_of_a_trace_that_share_a_name() -> None:
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+    class Masked(torch.nn.Module):
+        def forward(self, *given: torch.Tensor) -> torch.Tensor:
+            return layer(given[0], src_mask=given[1], src_key_padding_mask=given[2])
+
+    args = (torch.randn(2, 3, 4), torch.zeros(3, 3).bool(), torch.zeros(2, 3).bool())
+    module = Masked()
+    module.layer = layer
+    with torch.no_grad():
+        script = torch.jit.trace(module, args, check_trace=False)
+        torch.testing.assert_close(shapevm.compile(script, args=args)(*args), script(*args))
+
+
+def test_a_scripted_recurrent_layer() -> None:
+    layer = torch.nn.GRU(3, 4)
+    exe = shapevm.compile(torch.jit.script(layer), args=(torch.randn(5, 2, 3),))
+    x = torch.randn(7, 1, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(exe(x), layer(x))
+    with pytest.raises(shapevm.UnsupportedOp, match="has no method forward; its methods are __len__"):
+        shapevm.compile(torch.jit.script(torch.nn.ModuleList()), args=(x,))

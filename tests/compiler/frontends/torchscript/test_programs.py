@@ -25,6 +25,7 @@ from . import (  # noqa: F401 (they add their programs to the table)
     in_place,
     joined,
     language,
+    layers,
     lengths,
     methods,
     nested,
@@ -165,14 +166,6 @@ def test_a_looked_up_tensor_that_is_changed_in_place_is_not_read_from_the_dict()
 
     with pytest.raises(shapevm.UnsupportedOp, match="may share memory with one that was changed in place"):
         shapevm.compile(torch.jit.script(changed), args=(torch.ones(3),))
-
-
-def test_complex_numbers_are_refused() -> None:
-    def spectrum(a: torch.Tensor) -> torch.Tensor:
-        return torch.fft.rfft(a).abs()
-
-    with pytest.raises(shapevm.UnsupportedOp, match="fft_rfft.default computes with complex numbers"):
-        shapevm.compile(torch.jit.script(spectrum), args=(torch.ones(8),))
 
 
 def test_a_string_with_a_tensor_in_it_is_no_output() -> None:

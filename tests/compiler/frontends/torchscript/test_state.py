@@ -11,8 +11,9 @@ from shapevm.vm.artifact import to_bytes
 from torch import Tensor, nn
 
 import shapevm
-from shapevm.options import Options
-from shapevm.text_files import compiled_graph, program_text, read_program, write_files
+from shapevm.build.compile import compiled_graph
+from shapevm.build.options import Options
+from shapevm.build.text_files import program_text, read_program, write_files
 
 from .stateful import MODULES
 from .test_programs import assert_runner_agrees, assert_same

@@ -431,3 +431,12 @@ def asserts_with_an_f_string(a: Tensor, n: int) -> Tensor:
     assert n >= 0, f"n is {n}"
     assert a.dim() == 1
     return a[:n].sum()
+
+
+@program((x(2, 8), 8), (x(2, 4), 4), (x(3, 8), 8), (x(1, 6), 6))
+def squeezed_to_one(a: Tensor, width: int) -> Tensor:
+    if width == 8:
+        made = a.view(a.size(0), width, -1)
+    else:
+        made = a.view(a.size(0), -1, 1).unfold(1, width, 1).squeeze(2)
+    return made.sum(1) + a.view(a.size(0), -1, width).squeeze(1)[:, :1]

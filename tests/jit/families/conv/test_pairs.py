@@ -10,8 +10,8 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.conv.conv import pack_groups_together
 from shapevm.jit.families.conv.spec import Conv
+from shapevm.jit.families.matmul.layouts import pack_columns
 from shapevm.jit.reference import evaluate
 from shapevm.jit.text import format_spec, parse_spec
 
@@ -47,7 +47,7 @@ def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     image = f32_to_bf16(rng.standard_normal(shapes[0], np.float32))
     weight = f32_to_bf16(rng.standard_normal((k, n), np.float32))
     added = rng.standard_normal(n).astype(np.float32)
-    packed = pack_groups_together(weight, spec.window.groups, "pairs")
+    packed = pack_columns("pairs", weight, spec.window.groups)
     return [image, packed, added, np.full(shapes[3], np.nan, np.float32)]
 
 

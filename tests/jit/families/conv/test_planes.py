@@ -11,8 +11,8 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import planes
-from shapevm.jit.families.conv.conv import pack_groups
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.layouts import pack_columns
 from shapevm.jit.families.matmul.spec import MatrixProduct
 
 from ...tiers import all_equal, by_target, check_padding, check_tiers
@@ -84,7 +84,7 @@ def arrays(spec: s.KernelSpec, dims: tuple[int, ...]) -> list[np.ndarray]:
     pixels = rng.standard_normal(image).astype(np.float32)
     first = pixels if spec.planes else np.ascontiguousarray(np.moveaxis(pixels, 1, -1))
     weight = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)
-    weight = pack_groups(weight, 1) if spec.product.b_layout == "panels" else weight
+    weight = pack_columns("panels", weight, 1) if spec.product.b_layout == "panels" else weight
     residual = rng.standard_normal(shapes[2]).astype(np.float32)
     return [first, weight, residual, np.full(shapes[3], np.nan, np.float32)]
 

@@ -9,8 +9,8 @@ import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, target_for
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.conv.conv import pack_groups_together
 from shapevm.jit.families.conv.spec import Conv
+from shapevm.jit.families.matmul.layouts import pack_columns
 from shapevm.jit.text import format_spec, parse_spec
 
 from ...tiers import all_equal, by_target, check_tiers
@@ -65,7 +65,7 @@ def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     added = rng.integers(-1000, 1000, n).astype(np.int32)
     return [
         image,
-        pack_groups_together(weight, spec.window.groups, "quads"),
+        pack_columns("quads", weight, spec.window.groups),
         added,
         np.full(shapes[3], 77, np.int32),
     ]

@@ -10,8 +10,9 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import NOTHING_PREPARED, Kernel
 from shapevm.jit.families.conv.spec import Conv, Window
-from shapevm.jit.families.conv.winograd import is_small, pack
-from shapevm.jit.families.conv.winograd_points import LAYOUT, TAPS, TILE, transforms
+from shapevm.jit.families.conv.winograd import is_small
+from shapevm.jit.families.conv.winograd_points import TAPS, TILE, transforms
+from shapevm.jit.families.matmul.layouts import LAYOUTS, WINOGRAD
 from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.llvm.function import Function
 from shapevm.jit.reference import evaluate
@@ -47,7 +48,9 @@ def conv(c: int, f: int, low: int = 1, joined: bool = True) -> Conv:
     ones = (1, 1)
     window = Window((OUT_H, OUT_W), (3, 3), ones, ones, ones, (low, low))
     batch, m = rows[:-1], rows[-1]
-    return Conv(6, buffers, MatrixProduct(batch, m, f, 9 * c, 0, (), 1, (), LAYOUT, epilogue), window=window)
+    return Conv(
+        6, buffers, MatrixProduct(batch, m, f, 9 * c, 0, (), 1, (), WINOGRAD, epilogue), window=window
+    )
 
 
 def dims_of(n: int, h: int, w: int, low: int) -> tuple[int, ...]:
@@ -59,7 +62,8 @@ def arrays(spec: Conv, dims: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = [[dims[x.index] if isinstance(x, s.Dim) else x for x in b.shape] for b in spec.buffers]
     buffers = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    buffers[1] = pack(rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32))  # type: ignore[call-overload]
+    weight = rng.standard_normal((spec.product.k, spec.product.n)).astype(np.float32)  # type: ignore[call-overload]
+    buffers[1] = LAYOUTS[WINOGRAD].pack(weight)
     buffers[3][...] = np.nan
     return buffers
 
@@ -215,7 +219,7 @@ def test_error_is_near_that_of_the_sum() -> None:
     buffers, magnitude, wanted = (arrays(spec, dims) for _ in range(3))
     weight = np.random.default_rng(1).standard_normal((576, 32)).astype(np.float32)
     for x, given in ((buffers, weight), (wanted, weight), (magnitude, np.abs(weight))):
-        x[1], x[2][...] = pack(given), 0
+        x[1], x[2][...] = LAYOUTS[WINOGRAD].pack(given), 0
     magnitude[0][...] = np.abs(magnitude[0])
     for x in (wanted, magnitude):
         evaluate(spec, dims, x)

@@ -10,7 +10,6 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import winograd_bytes
-from shapevm.jit.families.conv.conv import pack_groups_together
 from shapevm.jit.families.conv.spec import Conv, Window
 from shapevm.jit.families.conv.winograd_bytes_parts import (
     EDGE,
@@ -24,6 +23,7 @@ from shapevm.jit.families.conv.winograd_bytes_parts import (
     taps_along,
 )
 from shapevm.jit.families.conv.winograd_points import SIDE, TAPS, TILE
+from shapevm.jit.families.matmul.layouts import pack_columns
 from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.llvm.target import TARGETS
 from shapevm.jit.reference import evaluate
@@ -72,7 +72,7 @@ def arrays(spec: Conv, dims: tuple[int, ...], weight: np.ndarray | None = None) 
     columns = rng.integers(-128, 128, (k, n)).astype(np.int8) if weight is None else weight  # type: ignore[arg-type]
     return [
         rng.integers(0, 256, image).astype(np.uint8),  # type: ignore[arg-type]
-        pack_groups_together(columns, 1, "quads"),
+        pack_columns("quads", columns, 1),
         rng.integers(-1000, 1000, added).astype(np.int32),  # type: ignore[arg-type]
         np.full(result, 77, np.int32),  # type: ignore[arg-type]
     ]

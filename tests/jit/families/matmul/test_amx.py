@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from shapevm.jit import spec as s
-from shapevm.jit.compiler import compile_kernel, target_for
+from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul import amx
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
 
@@ -34,7 +34,8 @@ def product(k: int, n: int, bias: bool = False) -> Matmul:
         body += [s.Instr("add", "f32", (0, 1)), s.Instr("abs", "f32", (2,))]
     body.append(s.Instr("store", "f32", (len(body) - 1,), buffer=2, index=LOOPS[:2]))
     index = (LOOPS[0], LOOPS[2])
-    return Matmul(1, tuple(buffers), MatrixProduct((), M, n, k, 0, index, 1, (), "panels", tuple(body)))
+    product = MatrixProduct((), M, n, k, 0, index, 1, (), "panels", tuple(body))
+    return Matmul(1, tuple(buffers), product, bf16x6=True)
 
 
 def run(spec, a, b, dims=None, target=AMX, ranges=None, rest=()):
@@ -248,3 +249,15 @@ def test_rows_beside_narrow_weights_that_are_tiny_or_not_finite(dtype):
         found, wanted = run(spec, a, narrow), run(spec, a, narrow, target=FMA)
     for row in (3, 7, 20):
         assert np.array_equal(found[row], wanted[row], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_rows_of_f32_take_no_tiles_unless_the_spec_says_so(dtype):
+    """Without that, code for AMX is the base's: any number of rows has the same bits."""
+    a, b, *rest = product(384, 96).buffers
+    plain = replace(product(384, 96), buffers=(a, replace(b, dtype=dtype), *rest), bf16x6=False)
+    assert target_for(plain, AMX) == FMA
+    for dims in (None, (300,)):
+        text, _ = kernel_text(plain, dims, AMX)
+        assert "llvm.x86.t" not in text
+        assert "llvm.x86.tdpbf16ps" in kernel_text(product(384, 96), dims, AMX)[0]

@@ -8,8 +8,8 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.digits import fit, is_slower, pays
 from shapevm.jit.families.matmul.family import check
-from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, pack_grouped, unpacked
-from shapevm.jit.families.matmul.problem import DIGITS_LAYOUT, GROUPED_LAYOUTS
+from shapevm.jit.families.matmul.grouped import BYTE, NIBBLE, unpacked
+from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT, LAYOUTS
 from shapevm.jit.families.matmul.schedules import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.families.matmul.sums import digit_products
@@ -30,14 +30,14 @@ def in_digits(n: int, k: int, shape: tuple[int, ...], is_computed: bool = False)
 
 def packed(integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Return them as kernels read them."""
-    return pack_grouped(integers, scales, *GROUPED_LAYOUTS[DIGITS_LAYOUT])
+    return LAYOUTS[DIGITS_LAYOUT].pack(integers, scales)
 
 
 @pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize(("n", "k", "steps"), SHAPES)
 def test_packing_keeps_integers_and_scales(dtype: str, n: int, k: int, steps: int) -> None:
     given = weight(dtype, n, k, steps)
-    found = unpacked(packed(*given), k, n, *GROUPED_LAYOUTS[DIGITS_LAYOUT])
+    found = unpacked(packed(*given), k, n, LAYOUTS[DIGITS_LAYOUT].beside, LAYOUTS[DIGITS_LAYOUT].planes)
     for x, wanted in zip(found, given, strict=True):
         np.testing.assert_array_equal(x, wanted)
 

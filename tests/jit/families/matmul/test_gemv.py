@@ -12,7 +12,7 @@ from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.gemv import GEMV_PANELS, MAX_ROWS
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.families.matmul.schedules import PANEL, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import products

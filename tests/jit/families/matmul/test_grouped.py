@@ -190,7 +190,7 @@ def test_floats_on_tiles_are_as_exact_as_by_fmas(
 ) -> None:
     integers, scales = weight(dtype, n, k, steps)
     packed = pack_grouped(integers, scales)
-    spec = product(n, k, packed.shape, is_computed)
+    spec = replace(product(n, k, packed.shape, is_computed), bf16x6=True)
     generic, rng = Kernel(compile_kernel(spec, None, AMX)), np.random.default_rng(3)
     wide = integers.astype(np.float64) * np.repeat(scales.astype(np.float64), steps, axis=0)
     for m in (96, 100, 300):
@@ -221,7 +221,8 @@ def test_rows_that_are_tiny_or_not_finite_are_those_of_the_definition() -> None:
     a[3] *= np.float32(1e-36)
     a[7, 5], a[20] = np.inf, 0
     out = np.full((100, 40), np.nan, np.float32)
-    Kernel(compile_kernel(product(40, 2176, packed.shape), None, AMX)).run([a, packed, out], (100,))
+    spec = replace(product(40, 2176, packed.shape), bf16x6=True)
+    Kernel(compile_kernel(spec, None, AMX)).run([a, packed, out], (100,))
     rows = [3, 7, 20]
     with np.errstate(invalid="ignore"):
         wanted = grouped_products(a[rows], integers, scales)

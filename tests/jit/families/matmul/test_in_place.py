@@ -1,6 +1,7 @@
 """Narrow weights that several row tiles widen as they read them: the bits are those of a copy in f32."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from shapevm.jit.compiler import compile_kernel, kernel_text
 from shapevm.jit.evaluation import f32_to_bf16
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.grouped import pack_grouped
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.families.matmul.schedules import ALWAYS_ENDING, IN_PLACE_ENDING, schedule_of
 from shapevm.jit.families.matmul.tile_choice import (
     ALWAYS_IN_PLACE,
@@ -118,7 +119,8 @@ def test_the_choice_is_for_weights_of_the_dtype_and_several_row_tiles() -> None:
     }  # fmt: skip
     assert preferred_schedule(spec, (15,), V3, choice) == "-in_place"
     assert preferred_schedule(spec, (200,), V4, choice_of("bf16", (80, 92))) == "-always_in_place"
-    amx = [preferred_schedule(spec, dims, "x86-64-v4-amx", choice) for dims in ((16,), (128,), None)]
+    tiles = replace(spec, bf16x6=True)
+    amx = [preferred_schedule(tiles, dims, "x86-64-v4-amx", choice) for dims in ((16,), (128,), None)]
     assert amx == ["-in_place", None, "-unasked"]  # rows of AMX tiles come in another way
     for other in ("i8", "i4"):
         like = narrow.probe(other, weight(other, 416, 160), 416, 160)

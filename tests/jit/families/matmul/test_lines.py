@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.families.matmul.lines import lines_of_rows
-from shapevm.jit.families.matmul.matmul import pack_panels
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.vm.program import Lines
 

@@ -10,7 +10,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
 from shapevm.jit.execute import Kernel
-from shapevm.jit.families.matmul.matmul import pack_pairs
+from shapevm.jit.families.matmul.layouts import LAYOUTS
 from shapevm.jit.families.matmul.schedules import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import runs_here
@@ -49,7 +49,7 @@ def arrays(spec: Matmul, m: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarr
     rounded, weight = bf16_to_f32(f32_to_bf16(a)).astype(np.float64), bf16_to_f32(b).astype(np.float64)
     given = a if spec.buffers[0].dtype == "f32" else f32_to_bf16(a)
     out = np.full((m, n), np.nan, np.float32)
-    return [given, pack_pairs(b), out], rounded @ weight, np.abs(rounded) @ np.abs(weight)
+    return [given, LAYOUTS["pairs"].pack(b), out], rounded @ weight, np.abs(rounded) @ np.abs(weight)
 
 
 def check(found: np.ndarray, wanted: np.ndarray, terms: np.ndarray) -> None:

@@ -8,7 +8,7 @@ from shapevm.jit import spec as s
 from shapevm.jit.compiler import compile_kernel, kernel_text, target_for
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.arithmetic import QUADS
-from shapevm.jit.families.matmul.matmul import pack_quads
+from shapevm.jit.families.matmul.layouts import LAYOUTS
 from shapevm.jit.families.matmul.schedules import PANEL, SCHEDULES
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.llvm.target import bases, runs_here
@@ -49,7 +49,7 @@ def arrays(spec: Matmul, m: int, extreme: bool = False) -> tuple[list[np.ndarray
         a[...], b[...] = 255, -128
     scale = [rng.random(spec.product.n).astype(np.float32)] if len(spec.buffers) > 3 else []
     out = np.full((m, spec.product.n), 77, np.float32 if scale else np.int32)
-    return [a, pack_quads(b), out, *scale], a.astype(np.int64) @ b.astype(np.int64)
+    return [a, LAYOUTS["quads"].pack(b), out, *scale], a.astype(np.int64) @ b.astype(np.int64)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,6 +1,7 @@
 """Register tiles by measurement: what other machines would measure chooses other tiles, noise does not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from shapevm.jit.families.matmul.tile_choice import (
@@ -108,10 +109,10 @@ def test_other_products_keep_the_built_in_tile() -> None:
     )
     for other in (text, PROBE.replace("b1 f32", "b1 bf16")):
         assert preferred_schedule(parse_spec(other), (16,), V4, choice) is None
-    tiles = schedules_of(parse_spec(PROBE), None, "x86-64-v4-amx")
-    assert "6x64" not in tiles
+    on_tiles = replace(parse_spec(PROBE), bf16x6=True)
+    assert "6x64" not in schedules_of(on_tiles, None, "x86-64-v4-amx")
     wide = TileChoice({ANY: "6x64"})
-    assert preferred_schedule(parse_spec(PROBE), None, "x86-64-v4-amx", wide) is None
+    assert preferred_schedule(on_tiles, None, "x86-64-v4-amx", wide) is None
 
 
 def test_a_choice_survives_its_record() -> None:
@@ -128,7 +129,8 @@ def test_this_machine_is_measured_in_time() -> None:
     for name, of in found.measured.items():
         assert of.own in of.turns[0] and len(of.turns) == 3
         assert all(0 < time < float("inf") for turn in of.turns for time in turn.values()), name
-    assert "few" in found.measured
+    if not target.startswith("x86-64-v3"):  # 16 registers hold one tile of few rows: nothing to choose
+        assert "few" in found.measured
     assert measure(target, seconds=0).measured == {}
 
 

@@ -11,7 +11,7 @@ from shapevm.jit.compiler import compile_kernel
 from shapevm.jit.execute import Kernel
 from shapevm.jit.families.matmul.family import check
 from shapevm.jit.families.matmul.gemv import MAX_ROWS
-from shapevm.jit.families.matmul.matmul import pack_panels
+from shapevm.jit.families.matmul.layouts import pack_panels
 from shapevm.jit.families.matmul.sums import products
 from shapevm.jit.llvm.target import host_target
 from shapevm.jit.spec_check import SpecError

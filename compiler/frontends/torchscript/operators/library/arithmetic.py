@@ -1,5 +1,5 @@
-"""Operators with a number that only a call tells, such as an eps, a scale or an order, as TorchScript that
-computes with it, which is imported in the operator's place."""
+"""Operators with a run-time number, such as an eps, a scale or an order, as TorchScript code that is imported
+in place of the operator."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PRODUCTS = {
     "baddbmm": "torch.bmm(one, two)",
     "addbmm": "torch.bmm(one, two).sum(0)",
 }
-#: The vector norm whose order a call tells; orders that have a shorter form than powers take it.
+#: The vector norm of a run-time order; orders with a shorter form than powers use it.
 _NORM_OF = """
 def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]) -> Tensor:
     if p == 0.0:
@@ -72,7 +72,7 @@ def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype
     total = torch._C._linalg.linalg_vector_norm(wide.abs() ** p, 1.0, dims, keepdim)
     return (total ** (1.0 / p)).to(kept)
 """
-#: What losses of classes do with the class of each row: its place, its weight, and the mean by these weights.
+#: The common part of class losses: the index of each row's class, its weight, and the mean by these weights.
 _OF_CLASSES = """
 def classes(target: Tensor, ignored: int) -> Tuple[Tensor, Tensor]:
     kept = target != ignored
@@ -547,16 +547,16 @@ def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
 
 #: Overloads of the same name that take other arguments.
 _OTHERS = ("padding", "str_ord")
-#: Operators whose lists, and those whose sizes, make them imported so.
+#: Operators that are imported this way because of their lists, or of their sizes.
 _OF_LISTS = (*windows.SOURCES, *resizing.SOURCES, *numerics.SOURCES)
 _OF_SIZES = ("triu", "tril", *windows.SOURCES)
-#: Operators that take sizes in lists in no other form.
+#: Operators that accept run-time sizes in lists only in this form.
 _OF_SIZES_IN_LISTS = ("im2col", "col2im", "affine_grid_generator", "max_unpool2d", "max_unpool3d")
 
 
 def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
-    """Return the name in SOURCES of an operator with a number that only a call tells, or that has no other
-    form; None for others."""
+    """Return the name in SOURCES of an operator with a run-time number, or without another form; None for
+    others."""
     found = next((key for key in (f"{name}.{overload}", name) if key in SOURCES), None)
     if found is None or overload in _OTHERS or not any(isinstance(x, Tensor) for x in args):
         return None
@@ -565,7 +565,7 @@ def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
 
 
 def _is_told(name: str, x: Any) -> bool:
-    """Return True for a number that only a call tells; of windows also for lists with one."""
+    """Return True for a run-time number; for windows also for lists with one."""
     if isinstance(x, List) and name in _OF_LISTS and isinstance(x.content, list):
         return any(is_run_time(item) or (is_size(item) and name in _OF_SIZES_IN_LISTS) for item in x.content)
     return is_run_time(x) or (is_size(x) and name in _OF_SIZES)

@@ -1,4 +1,4 @@
-"""Methods of lists and functions of numbers that no operator of the graph computes, as TorchScript, which is
+"""Methods of lists and functions of numbers without an operator of the graph, as TorchScript code that is
 imported in place of a call."""
 
 from __future__ import annotations
@@ -6,19 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .....ir.types import ListType, ScalarType, TensorType, TupleType, Type
+from ...walk import Walk
 from . import arithmetic
-
-if TYPE_CHECKING:
-    from ...importer import ScriptImporter
 
 
 def _parts_of_pairs(name: str, letter: str, position: int) -> str:
-    """Return the source of a function that lists what the pairs have at a position, of the type `letter`."""
+    """Return the source of a function that lists the pairs' parts at a position, of the type `letter`."""
     return f"""
 def {name}(items: List[T]) -> List[{letter}]:
     made: List[{letter}] = []
@@ -419,7 +417,7 @@ def factorial(n: int) -> int:
     return made
 """,
 }
-#: Operators of a list of tensors whose length only a call tells.
+#: Operators of a list of tensors of run-time length.
 OF_LISTS = (
     "hstack", "vstack", "row_stack", "dstack", "column_stack", "block_diag", "pad_sequence",
     "broadcast_tensors", "atleast_1d", "atleast_2d", "atleast_3d",
@@ -428,8 +426,8 @@ OF_LISTS = (
 OF_INTS = ("gcd", "factorial")
 
 
-def run(importer: ScriptImporter, name: str, args: Sequence[Any], element: Type | None = None) -> Any:
-    """Import a function of the library; return its result. `element`: the type that `T` stands for."""
+def run(importer: Walk, name: str, args: Sequence[Any], element: Type | None = None) -> Any:
+    """Import a function of the library; return its result. `element`: the type `T`."""
     graph = _graph(name, _types(element) if element is not None else ("int",))
     with importer.at_line(importer.builder.source):
         return importer.run_apart(graph, args)[0]
@@ -457,7 +455,7 @@ def _less(n: int) -> str:
 
 
 def _types(element: Type) -> tuple[str, ...]:
-    """Return the types that the letters of a source stand for."""
+    """Return the types of the letters of a source."""
     parts = element.elements if isinstance(element, TupleType) else ()
     return (_script_type(element), *map(_script_type, parts))
 

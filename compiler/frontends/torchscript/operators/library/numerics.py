@@ -1,11 +1,11 @@
-"""Differences, integrals, special functions, histograms and pairs, with numbers that only a call tells, as
-TorchScript that is imported in the operator's place."""
+"""Differences, integrals, special functions, histograms and pairs, with run-time numbers, as TorchScript code
+that is imported in place of the operator."""
 
 from __future__ import annotations
 
 from .windows import ALONG
 
-#: The slopes between neighbours along an axis that lie `h` apart; at its ends of the order that is asked for.
+#: The slopes between neighbours along an axis at distance `h`; at its ends of the requested order.
 _GRADIENT = """
 def part(x: Tensor, axis: int, start: int, n: int) -> Tensor:
     return x.narrow(axis, max(start, 0), max(n, 0))
@@ -150,6 +150,21 @@ def of_rows(logs: Tensor, target: Tensor, steps: Tensor, lengths: Tensor, blank:
     other = alpha.gather(1, torch.relu(last - 1))
     other = torch.where(last > 0, other, torch.zeros_like(one) + float("-inf"))
     return -joined(torch.stack([one, other])).squeeze(1)
+
+def of_batch(logs: Tensor, target: Tensor, steps: Tensor, lengths: Tensor, blank: int, reduction: int,
+             zero_infinity: bool) -> Tensor:
+    is_alone = logs.dim() == 2
+    if is_alone:
+        logs = logs.unsqueeze(1)
+        target = target.unsqueeze(0)
+    made = of_rows(logs, target, steps.reshape([-1]), lengths.reshape([-1]), blank)
+    if zero_infinity:
+        made = torch.where(made == float("inf"), torch.zeros_like(made), made)
+    if reduction == 1:
+        return (made / torch.clamp(lengths.reshape([-1]), min=1).to(made.dtype)).mean()
+    if reduction == 2:
+        return made.sum()
+    return made.squeeze(0) if is_alone else made
 """
 
 
@@ -360,18 +375,12 @@ def linalg_matrix_norm(x: Tensor, p: float, dims: List[int], keepdim: bool, dtyp
     "ctc_loss.Tensor": f"""{_CTC}
 def ctc_loss(logs: Tensor, target: Tensor, steps: Tensor, lengths: Tensor, blank: int, reduction: int,
              zero_infinity: bool) -> Tensor:
-    is_alone = logs.dim() == 2
-    if is_alone:
-        logs = logs.unsqueeze(1)
-        target = target.unsqueeze(0)
-    made = of_rows(logs, target, steps.reshape([-1]), lengths.reshape([-1]), blank)
-    if zero_infinity:
-        made = torch.where(made == float("inf"), torch.zeros_like(made), made)
-    if reduction == 1:
-        return (made / torch.clamp(lengths.reshape([-1]), min=1).to(made.dtype)).mean()
-    if reduction == 2:
-        return made.sum()
-    return made.squeeze(0) if is_alone else made
+    return of_batch(logs, target, steps, lengths, blank, reduction, zero_infinity)
+""",
+    "ctc_loss.IntList": f"""{_CTC}
+def ctc_loss(logs: Tensor, target: Tensor, steps: List[int], lengths: List[int], blank: int, reduction: int,
+             zero_infinity: bool) -> Tensor:
+    return of_batch(logs, target, torch.tensor(steps), torch.tensor(lengths), blank, reduction, zero_infinity)
 """,
     "poisson_nll_loss": """
 def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: float,
@@ -391,8 +400,9 @@ def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: f
     return made
 """,
 }
-#: Operators that have no other form: constants come here as well.
+#: Operators without another form: also used for constants.
 ALWAYS = (
     *(name for name in SOURCES if name.startswith("gradient")), "pdist", "combinations", "diagflat",
-    "tensordot", "xlogy.Scalar_Self", "ctc_loss.Tensor", "linalg_vander", "vander",
+    "tensordot", "xlogy.Scalar_Self", "ctc_loss.Tensor", "ctc_loss.IntList",
+    "linalg_vander", "vander", "im2col", "col2im",
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Interpolation with sizes or scales that only a call tells, and grids of places, as TorchScript that is
-imported in the operator's place."""
+"""Interpolation with run-time sizes or scales, and grids of positions, as TorchScript code that is imported
+in place of the operator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def {name}(x: Tensor, sizes: Optional[List[int]], factors: Optional[List[float]]
         x = x.index_select(2 + i, torch.minimum(at, torch.zeros_like(at) + (size - 1)))
     return x
 """
-#: The places of a result's elements along an axis if corners are aligned; what follows is the other case.
+#: The source positions of a result's elements along an axis if corners are aligned, then the other case.
 _ROWS = """axis = 2 + i
         size = x.size(axis)
         n = result_size(size, i, sizes, factors)

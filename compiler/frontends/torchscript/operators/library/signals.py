@@ -1,4 +1,4 @@
-"""Windows of signals, and lines of numbers whose length or steps only a call tells, as TorchScript."""
+"""Windows of signals, and lines of numbers with run-time length or steps, as TorchScript code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WINDOWS = {
     "/ torch.special.i0(torch.zeros([1], dtype=torch.float64) + beta)",
 }
 _ARGUMENTS = {"window_length": 0, "periodic": True, "alpha": 0.54, "beta": 0.46}
-#: Operators that make a tensor -> their arguments, and what those are that are not given.
+#: Operators that make a tensor -> their arguments, and defaults.
 CREATED = {
     **dict.fromkeys(_WINDOWS, _ARGUMENTS),
     "kaiser_window": {**_ARGUMENTS, "beta": 12.0},

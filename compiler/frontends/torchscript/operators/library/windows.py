@@ -1,6 +1,6 @@
-"""Operators with windows, offsets or scales along axes that only a call tells, as TorchScript: it selects the
-places of every window. `at` has a row for each place of the result, with the places of its window; `inside`
-tells which of them lie in the axis."""
+"""Operators with run-time windows, offsets or scales along axes, as TorchScript code that selects the
+positions of every window. `at` has a row for each position of the result, with the positions of its window;
+`inside` marks those within the axis."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def places(name: str, size: int, k: int, s: int, p: int, d: int, ceil: bool) -> 
             n = n - 1
     return (torch.arange(n) * s - p).unsqueeze(1) + torch.arange(k) * d
 """
-#: The windows along one axis of a pool, as an axis behind it, and the places in them.
+#: The windows along one axis of a pool, as an axis after it, and the positions in them.
 _POOLED = """
 def pooled(name: str, x: Tensor, axis: int, i: int, window: List[int], stride: List[int], padding: List[int],
            dilation: List[int], ceil: bool, fill: float) -> Tuple[Tensor, Tensor]:
@@ -60,7 +60,7 @@ def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], 
         x = found.amax(axis + 1)
     return x
 """
-#: Of equal maxima the first one's place in the image, of NaNs the last one's.
+#: The index in the image of the first of equal maxima, or of the last NaN.
 _MAX_POOL_WITH_INDICES = """
 def {name}(x: Tensor, window: List[int], stride: List[int], padding: List[int], dilation: List[int],
            ceil: bool) -> Tuple[Tensor, Tensor]:

@@ -1,0 +1,160 @@
+"""RapidOCR on generated pages, each of another size: `python benchmarks/onnx_pages.py [PAGES [PICTURE.svg]]`.
+
+Two processes, pinned to one CPU, hold an engine each: with ONNX Runtime, and with shapevm in its place. They
+take turns: each page is read by one, then by the other, then once more by both. Printed are pages a second,
+the time of a page's first reading against its second, and the resident memory, which a picture shows over
+time. Needs `pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "seven",
+    "wizards",
+    "mix",
+    "strange",
+    "potions",
+]
+RUNTIMES = ("onnxruntime", "shapevm")
+
+
+def page(seed: int) -> np.ndarray:
+    """Return the picture of a page with lines of words; no two seeds below 10,000 have the same size."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    r = np.random.default_rng(seed)
+    width, height = 260 + seed * 37 % 641, 90 + seed * 53 % 409
+    image = Image.new("RGB", (width, height), "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=int(r.integers(18, 30)))
+    for y in range(10, height - 40, 45):
+        draw.text((10, y), " ".join(r.choice(WORDS, size=max(1, width // 160))), fill="black", font=font)
+    return np.asarray(image)
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def work(runtime: str) -> None:
+    """Read the pages that standard input names; print the seconds, the memory and the texts of each."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    if runtime == "shapevm":
+        import shapevm.onnx
+
+        shapevm.onnx.install()
+    from rapidocr_onnxruntime import RapidOCR
+
+    start = time.perf_counter()
+    engine = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
+    print(json.dumps([time.perf_counter() - start, resident(), []]), flush=True)
+    for line in sys.stdin:
+        picture = page(int(line))
+        start = time.perf_counter()
+        found, _ = engine(picture)
+        seconds = time.perf_counter() - start
+        print(json.dumps([seconds, resident(), [each[1] for each in found or []]]), flush=True)
+
+
+def ask(process: Any, seed: int | None = None) -> Any:
+    """Return a worker's next line."""
+    if seed is not None:
+        process.stdin.write(f"{seed}\n")
+        process.stdin.flush()
+    return json.loads(next(line for line in process.stdout if line.startswith("[")))
+
+
+WIDTH, HEIGHT, LEFT, ROOM = 720, 260, 60, 30  # of the picture, in pixels
+COLOURS = {"onnxruntime": "#b45309", "shapevm": "#1d4ed8"}
+
+
+def picture(memory: dict[str, list[int]]) -> str:
+    """Return a picture of the resident memory after each reading."""
+    most = max(map(max, memory.values())) >> 20
+    inner = WIDTH - LEFT - ROOM, HEIGHT - 2 * ROOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    for share in (0.0, 0.5, 1.0):
+        y = HEIGHT - ROOM - inner[1] * share
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - ROOM}" y1="{y}" y2="{y}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{most * share:.0f} MiB</text>')
+    for i, (name, values) in enumerate(memory.items()):
+        step = inner[0] / max(len(values) - 1, 1)
+        points = (
+            f"{LEFT + step * at:.1f},{HEIGHT - ROOM - inner[1] * (value >> 20) / most:.1f}"
+            for at, value in enumerate(values)
+        )
+        line = f'points="{" ".join(points)}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"'
+        parts.append(f"<polyline {line}/>")
+        parts.append(f'<text x="{LEFT + 120 * i}" y="18" fill="{COLOURS[name]}">{name}</text>')
+    n_pages = len(next(iter(memory.values()))) // 2
+    parts.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 8}">{n_pages} pages of {n_pages} sizes</text></svg>')
+    return "\n".join(parts) + "\n"
+
+
+def main(n_pages: int, place: str = "") -> None:
+    """Run and print everything."""
+    command = [sys.executable, __file__, "--work"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    workers = {
+        name: subprocess.Popen([*command, name], stderr=subprocess.DEVNULL, **pipes) for name in RUNTIMES
+    }
+    opened = {name: ask(workers[name]) for name in RUNTIMES}
+    first: dict[str, list[float]] = {name: [] for name in RUNTIMES}
+    again: dict[str, list[float]] = {name: [] for name in RUNTIMES}
+    memory: dict[str, list[int]] = {name: [] for name in RUNTIMES}
+    n_equal = 0
+    for seed in range(n_pages):
+        texts = {}
+        for times in (first, again):
+            for name in RUNTIMES if seed % 2 else RUNTIMES[::-1]:
+                seconds, bytes_, texts[name] = ask(workers[name], seed)
+                times[name].append(seconds)
+                memory[name].append(bytes_)
+        n_equal += texts["shapevm"] == texts["onnxruntime"]
+    for worker in workers.values():
+        worker.stdin.close()
+    print(f"{n_pages} pages, each of another size, on one CPU; {n_equal} with equal texts")
+    for name in RUNTIMES:
+        ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
+        early = memory[name][min(2 * 50, len(memory[name])) - 1]
+        print(
+            f"{name:12} {n_pages / sum(first[name]):6.2f} pages/s; first against second reading: median "
+            f"{median(ratio):.2f}, p99 {quantiles(ratio, n=100)[98]:.2f}; opened in {opened[name][0]:.2f} s; "
+            f"{memory[name][-1] >> 20} MiB, {memory[name][-1] / early:.2f} of that after 50 pages"
+        )
+    pairs = zip(first["onnxruntime"], first["shapevm"], strict=True)
+    if place:
+        Path(place).write_text(picture(memory))
+    print(f"speed against ONNX Runtime, median of pages: {median(a / b for a, b in pairs):.2f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2])
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 200, *sys.argv[2:3])

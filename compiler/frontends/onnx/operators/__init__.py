@@ -1,0 +1,43 @@
+"""The operators, a file for each kind; importing them fills `rows.ROWS`."""
+
+from __future__ import annotations
+
+from . import (
+    attention,
+    control,
+    einsum,
+    elementwise,
+    fourier,
+    indexing,
+    microsoft,
+    normalise,
+    pool,
+    products,
+    quantised,
+    random,
+    recurrent,
+    reduce,
+    regions,
+    resize,
+    shapes,
+)
+
+__all__ = [
+    "attention",
+    "control",
+    "einsum",
+    "elementwise",
+    "fourier",
+    "indexing",
+    "microsoft",
+    "normalise",
+    "pool",
+    "products",
+    "quantised",
+    "random",
+    "recurrent",
+    "reduce",
+    "regions",
+    "resize",
+    "shapes",
+]

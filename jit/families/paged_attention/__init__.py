@@ -1,0 +1,1 @@
+"""Attention to keys and values in pages of a cache."""

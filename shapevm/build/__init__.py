@@ -1,0 +1,1 @@
+"""From a model to a program: options, inputs, the stages of compilation, checks at small sizes."""

@@ -1,0 +1,1 @@
+"""How a program is called: nested arguments and results, checks of arguments, state, sessions."""

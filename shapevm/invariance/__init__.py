@@ -1,1 +1,0 @@
-"""Whether a program treats the rows of a batch one by one: see `verdicts`."""

@@ -1,0 +1,15 @@
+"""Language models: sequences of tokens that share one program and one cache.
+
+A sequence's tokens depend on its own tokens and its `Sampling` only, whatever else runs.
+"""
+
+from __future__ import annotations
+
+from .engine import Engine, Limits, Request
+from .language_model import Ending, Generation, LanguageModel, Piece, Probability, from_pretrained
+from .sampling import Sampling
+
+__all__ = [
+    "Ending", "Engine", "Generation", "LanguageModel", "Limits", "Piece", "Probability", "Request",
+    "Sampling", "from_pretrained",
+]  # fmt: skip

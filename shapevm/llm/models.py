@@ -1,0 +1,192 @@
+"""Decoders as modules of `shapevm.nn`: one class for all architectures, described by a `Config`.
+
+A call takes new tokens of any number of sequences, packed: those of a prompt, of a part of one, or one token
+of each sequence. Keys and values are written to slots of a pool of pages, in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import nn
+from ..nn.tensor import call
+from .config import ACTIVATIONS, Config
+from .pages import PAGE
+from .rotary import Rotary
+
+Angles = tuple[Any, Any]  # cosines and sines of positions, f32[tokens, 1, rotated size]
+#: The inputs of `Decoder.forward`: shapes and dtypes.
+INPUTS: dict[str, Any] = {
+    "ids": (("tokens",), "i64"),
+    "positions": (("tokens",), "i64"),
+    "slots": (("tokens",), "i64"),
+    "offsets": (("sequences + 1",), "i64"),
+    "lengths": (("sequences",), "i64"),
+    "table": (("sequences", "pages"), "i32"),
+    "last": (("sequences",), "i64"),
+}
+
+
+class Places:
+    """Where the new tokens of a call are: inputs of `Decoder.forward`, and the angles of each rotation."""
+
+    def __init__(self, slots: Any, offsets: Any, lengths: Any, table: Any) -> None:
+        self.slots, self.offsets, self.lengths, self.table = slots, offsets, lengths, table
+        self.angles: dict[Rotary, Angles] = {}
+
+
+class Decoder(nn.Module):
+    """A language model whose cache has `n_pages` pages."""
+
+    def __init__(self, config: Config, n_pages: int) -> None:
+        width, traits = config.width, config.traits
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, width)
+        self.positions = nn.Embedding(config.length, width) if "positions" in traits else None
+        self.layers = nn.ModuleList([Layer(config, i, n_pages) for i in range(config.n_layers)])
+        self.norm = _norm(config, width)
+        self.head = None if "tied" in traits else nn.Linear(width, config.vocabulary, "head" in config.biases)
+        self.rotations = nn.ModuleList([Rotation(each) for each in self._rotaries()])
+
+    def _rotaries(self) -> list[Rotary]:
+        return list(dict.fromkeys(each for each in self.config.attention.rotaries if each is not None))
+
+    def forward(
+        self, ids: Any, positions: Any, slots: Any, offsets: Any, lengths: Any, table: Any, last: Any
+    ) -> dict[str, Any]:
+        """Return the logits after the tokens `last` i64[sequences], f32[sequences, vocabulary], and the
+        greatest one's token, "next".
+
+        `ids`, `positions`, `slots` i64[tokens]: each new token, its position, and page * PAGE + offset where
+        its keys are kept. `offsets` i64[sequences + 1]: the first token of each sequence. `lengths`
+        i64[sequences]: the positions of each, these tokens included. `table` i32[sequences, pages]: the pages
+        of each in order.
+        """
+        config = self.config
+        x = self.embedding(ids)
+        if "scaled" in config.traits:
+            x = x * float(np.float32(config.width**0.5))
+        if self.positions is not None:
+            x = x + self.positions(positions)
+        places = Places(slots, offsets, lengths, table)
+        for rotary, each in zip(self._rotaries(), self.rotations, strict=True):
+            places.angles[rotary] = each(positions)
+        for layer in self.layers:
+            x = layer(x, places)
+        x = self.norm(call("aten.index_select.default", x, 0, last))
+        head = self.head
+        logits = head(x) if head is not None else call("aten.linear.default", x, self.embedding.weight)
+        logits = soft_capped(logits, config.soft_cap)
+        return {"logits": logits, "next": nn.argmax(logits, -1)}
+
+
+class Layer(nn.Module):
+    """Attention and an MLP, each added to its input."""
+
+    def __init__(self, config: Config, index: int, n_pages: int) -> None:
+        width, traits = config.width, config.traits
+        has_after = "after_norms" in traits
+        self.before_attention = _norm(config, width)
+        self.attention = Attention(config, index, n_pages)
+        self.after_attention = _norm(config, width) if has_after else None
+        self.before_feed = None if "parallel" in traits else _norm(config, width)
+        self.feed = Feed(config)
+        self.after_feed = _norm(config, width) if has_after else None
+
+    def forward(self, x: Any, places: Places) -> Any:
+        """Return the layer's result."""
+        normed = self.before_attention(x)
+        read = self.attention(normed, places)
+        if self.after_attention is not None:
+            read = self.after_attention(read)
+        if self.before_feed is None:
+            return x + read + self.feed(normed)
+        x = x + read
+        made = self.feed(self.before_feed(x))
+        return x + (made if self.after_feed is None else self.after_feed(made))
+
+
+class Attention(nn.Module):
+    """Causal attention of packed sequences over the pages of a cache."""
+
+    def __init__(self, config: Config, index: int, n_pages: int) -> None:
+        how, biases = config.attention, config.biases
+        n_queries, n_keys, is_biased = how.n_heads * how.size, how.n_keys * how.size, "qkv" in biases
+        self.query = nn.Linear(config.width, n_queries, is_biased)
+        self.key, self.value = (nn.Linear(config.width, n_keys, is_biased) for _ in range(2))
+        self.out = nn.Linear(n_queries, config.width, "out" in biases)
+        has_norms = "qk_norm" in config.traits
+        self.query_norm, self.key_norm = (_norm(config, how.size) if has_norms else None for _ in range(2))
+        shape = (n_pages * PAGE, how.n_keys, how.size)
+        self.keys, self.values = (nn.Buffer(shape, in_place=True) for _ in range(2))
+        self.how, self.window, self.rotary = how, how.windows[index], how.rotaries[index]
+
+    def forward(self, x: Any, places: Places) -> Any:
+        """Write keys and values of the new tokens; return what their queries read."""
+        n, size = x.shape[0], self.how.size
+        query, key, value = (made(x).reshape(n, -1, size) for made in (self.query, self.key, self.value))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if self.rotary is not None:
+            query, key = (rotated(each, places.angles[self.rotary]) for each in (query, key))
+        self.keys.update(nn.index_copy(self.keys, 0, places.slots, key))
+        self.values.update(nn.index_copy(self.values, 0, places.slots, value))
+        read = nn.paged_attention(
+            query, self.keys, self.values, places.table, places.offsets, places.lengths, self.how.scale,
+            window=self.window, soft_cap=self.how.soft_cap,
+        )  # fmt: skip
+        return self.out(read.reshape(n, self.how.n_heads * size))
+
+
+class Feed(nn.Module):
+    """The MLP: down(f(up(x))), or down(f(gate(x)) * up(x))."""
+
+    def __init__(self, config: Config) -> None:
+        width, inner, is_biased = config.width, config.inner, "feed" in config.biases
+        self.gate = nn.Linear(width, inner, is_biased) if "gated" in config.traits else None
+        self.up, self.down = nn.Linear(width, inner, is_biased), nn.Linear(inner, width, is_biased)
+        self.activation = config.activation
+
+    def forward(self, x: Any) -> Any:
+        """Return the MLP's result."""
+        name, how = ACTIVATIONS[self.activation]
+        function = getattr(nn, name)
+        if self.gate is None:
+            return self.down(function(self.up(x), **how))
+        return self.down(function(self.gate(x), **how) * self.up(x))
+
+
+class Rotation(nn.Module):
+    """The angles of positions."""
+
+    def __init__(self, rotary: Rotary) -> None:
+        self.frequencies = nn.Parameter((rotary.size // 2,))
+        self.frequencies.array = rotary.frequencies()
+
+    def forward(self, positions: Any) -> Angles:
+        """Return the cosines and sines of positions i64[tokens]."""
+        angles = positions.to("f32")[:, None, None] * self.frequencies[None, None, :]
+        angles = nn.cat([angles, angles], -1)
+        return call("aten.cos.default", angles), call("aten.sin.default", angles)
+
+
+def rotated(x: Any, angles: Angles) -> Any:
+    """Return x [tokens, heads, size] with its first numbers rotated, the first half of them with the second;
+    the rest of a head stays."""
+    cosines, sines = angles
+    n = int(cosines.shape[-1])
+    part = x if n == x.shape[-1] else x[..., :n]
+    turned = nn.cat([-part[..., n // 2 :], part[..., : n // 2]], -1)
+    made = part * cosines + turned * sines
+    return made if part is x else nn.cat([made, x[..., n:]], -1)
+
+
+def soft_capped(x: Any, cap: float) -> Any:
+    """Return cap * tanh(x / cap); x for no cap."""
+    return nn.tanh(x / cap) * cap if cap else x
+
+
+def _norm(config: Config, width: int) -> nn.Module:
+    return (nn.LayerNorm if config.kind.norm == "layer" else nn.RMSNorm)(width, config.eps)

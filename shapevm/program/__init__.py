@@ -1,0 +1,1 @@
+"""A loaded program: opening artifacts, trust, limits, calls, saving."""

@@ -1,0 +1,1 @@
+"""The guarantees on a program's results, tested on inputs."""

@@ -1,0 +1,1 @@
+"""Programs inside PyTorch: the backend of torch.compile, and partly compiled models."""

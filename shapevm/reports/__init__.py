@@ -1,0 +1,1 @@
+"""Reports on a program's content, history and costs, for people and monitoring."""

@@ -1,0 +1,1 @@
+"""Whether a program treats the rows of a batch independently: see `verdicts`."""

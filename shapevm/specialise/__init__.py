@@ -1,0 +1,1 @@
+"""The compilation of exact kernels: which ones, when and by which process; profiles, buckets and tuning."""

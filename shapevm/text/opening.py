@@ -1,0 +1,112 @@
+"""From a folder or an artifact to a text model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..build.compile import Given, compile_model
+from ..calls.checks import check_path, check_suffix
+from ..program.executable import Executable
+from ..program.limits import check_strategy
+from ..program.opening import open_executable
+from ..vm.errors import ArgumentError, ArtifactError, FileError
+from .artifact import text_of, with_text
+from .folder import Folder, is_folder, kind_of, open_cross_encoder, open_encoder
+from .settings import Kind, Settings
+from .tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from ..build.options import Options
+    from ..vm.codes import Strategy
+
+IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
+EXAMPLE = (2, 7)  # sizes of the inputs of the export
+#: By kind: the class that opens it, for messages.
+CLASSES: Mapping[Kind, str] = {"encoder": "SentenceEncoder", "cross-encoder": "CrossEncoder"}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A text model's program, settings and tokenizer."""
+
+    executable: Executable
+    settings: Settings
+    tokenizer: Tokenizer
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of them to one file. Raises FileError if that fails."""
+        from ..vm.artifact import read, write
+
+        check_path("path", path)
+        check_suffix(path)
+        program = with_text(read(self.executable.artifact), self.settings, self.tokenizer)
+        try:
+            write(program, path)
+        except OSError as error:
+            raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+
+
+def opened(
+    model: str | os.PathLike[str] | Executable,
+    kind: Kind,
+    open_folder: Callable[[Path], Folder],
+    options: Options | None,
+    strategy: Strategy | None,
+) -> Opened:
+    """Open a text model: a folder, which is compiled, an artifact's path or a loaded artifact.
+
+    Raises ArgumentError for a model of another kind, ArtifactError for an artifact without a text model, and
+    the errors of `compile` and `load`.
+    """
+    if not isinstance(model, Executable) and is_folder(model):
+        return _compiled(open_folder(Path(model)), options, strategy)
+    if options is not None:
+        raise ArgumentError("options are those of a compilation, and this model is compiled: give a folder")
+    exe = model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
+    settings, tokenizer = text_of(exe.program(), exe.name)
+    if settings.kind != kind:
+        raise ArgumentError(f"{exe.name} is a model of another kind; open it with {CLASSES[settings.kind]}")
+    _check_contract(exe)
+    return Opened(exe, settings, tokenizer)
+
+
+def _check_contract(exe: Executable) -> None:
+    """Raise ArtifactError for a program with other inputs than a text model's."""
+    for value in exe.inputs:
+        is_plain = value.shape is not None and len(value.shape) == 2 and value.dtype == "i64"
+        if value.name not in (IDS, MASK, TYPES) or not is_plain:
+            raise ArtifactError(
+                f"{exe.name} takes {value}; a text model takes {IDS}, {MASK} and perhaps {TYPES}, each "
+                "i64[batch, length]"
+            )
+
+
+def _compiled(folder: Folder, options: Options | None, strategy: Strategy | None) -> Opened:
+    import torch
+
+    length = torch.export.Dim("length", min=1, max=folder.settings.max_length)
+    axes = {0: torch.export.Dim("batch", min=1), 1: length}
+    names = [IDS, MASK, *([TYPES] if folder.takes_types else [])]
+    example = {name: torch.ones(EXAMPLE, dtype=torch.int64) for name in names}
+    example[IDS] = torch.arange(EXAMPLE[0] * EXAMPLE[1]).view(EXAMPLE) % folder.settings.vocabulary
+    given = Given(folder.module, kwargs=example, dynamic_shapes=dict.fromkeys(names, axes))
+    exe = compile_model(given, strategy, _packed(options))
+    return Opened(exe, folder.settings, folder.tokenizer)
+
+
+def _packed(options: Options | None) -> Options:
+    """Return options under which padding is not computed, unless they name a mask themselves."""
+    from ..build.options import Options
+
+    given = options or Options()
+    return given if given.pack else replace(given, pack="auto")
+
+
+def compile_folder(folder: Path, options: Options | None = None, strategy: Strategy | None = None) -> Opened:
+    """Compile the text model of a folder, whichever kind it is. Raises as `SentenceEncoder` does."""
+    open_folder = open_encoder if kind_of(folder) == "encoder" else open_cross_encoder
+    return _compiled(open_folder(folder), options, strategy)

@@ -1,0 +1,102 @@
+"""Texts to token ids, by the package tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..vm.errors import ArgumentError, ArtifactError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+MISSING = "text models need the package tokenizers: pip install 'shapevm[text]'"
+Text = str | tuple[str, str] | list[str]
+
+
+class Tokens(list[int]):
+    """The token ids of a text, or of a pair of texts; `types`: which of the two each token is of, None for a
+    single text."""
+
+    def __init__(self, ids: Sequence[int], types: Sequence[int] | None = None) -> None:
+        super().__init__(ids)
+        self.types = types
+
+    def __reduce__(self) -> tuple[type[Tokens], tuple[Any, ...]]:
+        return Tokens, (list(self), self.types)
+
+
+class Tokenizer:
+    """A tokenizer from its JSON (tokenizer.json).
+
+    Raises ArgumentError if the package tokenizers is missing, and ArtifactError if it refuses the JSON.
+    """
+
+    def __init__(self, json: str) -> None:
+        try:
+            from tokenizers import Tokenizer as Native
+        except ModuleNotFoundError:
+            raise ArgumentError(MISSING) from None
+        self.json = json
+        try:
+            self._native = Native.from_str(json)
+        except BaseException as error:  # a panic of the package derives from BaseException
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise ArtifactError(
+                f"the tokenizer cannot be read: {' '.join(str(error).split())[:200]}"
+            ) from None
+        self._native.no_padding()
+        self._native.no_truncation()
+        self._longest = 0
+
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]:
+        return Tokenizer, (self.json,)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of token ids, added tokens included."""
+        return int(self._native.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: Sequence[Text], longest: int) -> list[Tokens]:
+        """Return the tokens of each text or pair, truncated to `longest` with those that the tokenizer adds.
+
+        Raises ArgumentError, which names the text, for one that is neither.
+        """
+        for index, text in enumerate(texts):
+            if not isinstance(text, str) and not _is_pair(text):
+                raise ArgumentError(f"text {index} is {text!r:.60}; it must be a text or a pair of texts")
+        if longest != self._longest:
+            self._native.enable_truncation(longest, strategy="longest_first")
+            self._longest = longest
+        given = [text if isinstance(text, str) else tuple(text) for text in texts]
+        return [_tokens(each, text) for each, text in zip(self._encoded(given), given, strict=True)]
+
+    def encode_whole(self, text: str, with_special: bool = True) -> list[int]:
+        """Return all tokens of a text; `with_special`: and those that the tokenizer adds.
+
+        Raises ArgumentError for what is no text.
+        """
+        if not isinstance(text, str):
+            raise ArgumentError(f"the text is {text!r:.60}; it must be a string")
+        self._native.no_truncation()
+        self._longest = 0
+        return list(self._native.encode(text, add_special_tokens=with_special).ids)
+
+    def decode(self, tokens: Sequence[int], with_special: bool = False) -> str:
+        """Return the text of tokens; special ones are left out unless `with_special`."""
+        return str(self._native.decode(list(tokens), skip_special_tokens=not with_special))
+
+    def _encoded(self, given: Sequence[Any]) -> list[Encoding]:
+        try:
+            return self._native.encode_batch(given)
+        except Exception as error:
+            raise ArgumentError(f"the texts cannot be tokenized: {error}") from None
+
+
+def _tokens(encoding: Encoding, text: Any) -> Tokens:
+    return Tokens(encoding.ids, None if isinstance(text, str) else encoding.type_ids)
+
+
+def _is_pair(text: Any) -> bool:
+    return isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(x, str) for x in text)

@@ -1,0 +1,76 @@
+"""Operators without a kernel, or that a converter refuses, are called in PyTorch where options allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+import shapevm
+
+from .programs import x
+
+
+def posterior(a: Tensor) -> Tensor:
+    return torch.linalg.cholesky(a @ a.mT + 3 * torch.eye(a.size(-1)))
+
+
+def exponential(a: Tensor) -> Tensor:
+    return torch.matrix_exp(a * 0.1) + 1
+
+
+def eigenvalues(a: Tensor) -> Tensor:
+    return torch.linalg.eigh(a + a.mT)[0]
+
+
+def distinct_rows(a: Tensor) -> Tensor:
+    return torch.unique(a.round(), dim=0) * 2
+
+
+FUNCTIONS = [posterior, exponential, eigenvalues]
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_operators_without_a_kernel(function: Callable[..., Any], how: str) -> None:
+    example = x(2, 3, 3)
+    program = torch.jit.script(function) if how == "script" else torch.jit.trace(function, (example,))
+    with shapevm.compile(program, args=(example,)) as exe:
+        assert "calls PyTorch" in str(exe)
+        for shape in ((2, 3, 3), (5, 3, 3), (1, 7, 7), (0, 3, 3)):
+            if how == "trace" and function is posterior and shape[1] != 3:
+                continue  # the trace has the size of torch.eye
+            assert_close(exe(x(*shape)), function(x(*shape)), rtol=1e-5, atol=1e-5)
+    for options in (shapevm.Options(fallback="error"), shapevm.Options(bits="portable")):
+        with pytest.raises(shapevm.UnsupportedOp, match="cannot be compiled: aten"):
+            shapevm.compile(program, args=(example,), options=options)
+
+
+def test_operators_whose_converter_refuses_its_arguments() -> None:
+    program = torch.jit.trace(distinct_rows, (x(4, 2),))
+    with shapevm.compile(program, args=(x(4, 2),)) as exe:
+        for shape in ((4, 2), (30, 2), (1, 3), (0, 3)):
+            assert_close(exe(x(*shape)), distinct_rows(x(*shape)))
+
+
+def test_what_can_be_compiled_is_not_called() -> None:
+    program = torch.jit.script(softmax_and_einsum)
+    with shapevm.compile(program, args=(x(2, 3),)) as exe:
+        assert "PyTorch" not in str(exe)
+
+
+def softmax_and_einsum(a: Tensor) -> Tensor:
+    return torch.softmax(a, -1) + torch.einsum("ij,kj->ik", a, a).sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtypes_of_operators_that_pytorch_computes(dtype: torch.dtype) -> None:
+    example = x(2, 3, 3)
+    program = torch.jit.trace(lambda a: torch.randn_like(a, dtype=dtype), (example,), check_trace=False)
+    with shapevm.compile(program, args=(example,)) as exe:
+        assert "calls PyTorch" in str(exe)
+        assert exe(example).dtype == dtype and exe(example).shape == example.shape

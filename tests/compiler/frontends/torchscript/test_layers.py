@@ -1,0 +1,128 @@
+"""Layers of torch.nn, scripted and traced, also under no_grad, equal eager at several sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import shapevm
+
+from .named import Finds, Found
+from .programs import x
+
+_PADDING = torch.tensor([[False, False, True], [False, True, True]])
+LAYERS: dict[str, tuple[nn.Module, list[tuple[Any, ...]]]] = {
+    "InstanceNorm1d": (nn.InstanceNorm1d(3), [(x(2, 3, 7),), (x(1, 3, 2),)]),
+    "InstanceNorm2d": (nn.InstanceNorm2d(3, affine=True), [(x(2, 3, 5, 6),), (x(1, 3, 2, 9),)]),
+    "InstanceNorm3d": (nn.InstanceNorm3d(3, track_running_stats=True), [(x(2, 3, 4, 5, 6),)]),
+    "LSTMCell": (nn.LSTMCell(3, 4), [(x(n, 3), (x(n, 4), x(n, 4))) for n in (2, 1, 7)]),
+    "GRUCell": (nn.GRUCell(3, 4), [(x(n, 3), x(n, 4)) for n in (2, 1, 7)]),
+    "RNNCell": (nn.RNNCell(3, 4, nonlinearity="relu"), [(x(n, 3), x(n, 4)) for n in (2, 1, 7)]),
+    "ConvTranspose1d": (nn.ConvTranspose1d(3, 6, 5, 3), [(x(2, 3, 7),), (x(1, 3, 2),)]),
+    "ConvTranspose2d": (nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), [(x(2, 4, 7, 7),), (x(1, 4, 2, 3),)]),
+    "ConvTranspose3d": (nn.ConvTranspose3d(3, 6, 3, 2), [(x(2, 3, 4, 4, 4),), (x(1, 3, 2, 1, 3),)]),
+    "Conv3d, same": (nn.Conv3d(3, 6, 3, padding="same"), [(x(2, 3, 4, 4, 4),), (x(1, 3, 2, 5, 3),)]),
+    "TransformerEncoderLayer": (
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, activation="gelu"),
+        [(x(2, 5, 8),), (x(1, 3, 8),), (x(3, 1, 8),)],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, how: str) -> None:
+    layer, calls = LAYERS[name]
+    layer = layer.eval()
+    with torch.no_grad():
+        program = torch.jit.script(layer) if how == "script" else torch.jit.trace(layer, calls[0])
+        with shapevm.compile(program, args=calls[0]) as exe:
+            assert "PyTorch" not in str(exe)
+            for args in calls:
+                assert_close(exe(*args), layer(*args), rtol=1e-5, atol=1e-5)
+
+
+class Attends(nn.Module):
+    """Attention with a mask of keys, of scores, or none."""
+
+    def __init__(self, kind: str, need_weights: bool = True) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.kind, self.need_weights = kind, need_weights
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        keys, scores = (mask, None) if self.kind == "keys" else (None, mask)
+        found = self.attention(
+            x, x, x, key_padding_mask=keys, attn_mask=scores, need_weights=self.need_weights
+        )
+        return found[0], found[0] if found[1] is None else found[1]
+
+
+class Encodes(nn.Module):
+    """Two layers with a mask of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.encoder(x, src_key_padding_mask=mask)
+
+
+_CAUSAL = torch.ones(3, 3, dtype=torch.bool).triu(1)
+FAST: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
+    "no mask": (Attends(""), (x(2, 3, 8),)),
+    "no weights": (Attends("", need_weights=False), (x(2, 3, 8),)),
+    "keys": (Attends("keys"), (x(2, 3, 8), _PADDING)),
+    "scores": (Attends("scores"), (x(2, 3, 8), _CAUSAL)),
+    "encoder": (Encodes(), (x(2, 3, 8), _PADDING)),
+}
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_fast_path_of_attention(name: str) -> None:
+    module, args = FAST[name]
+    with torch.no_grad():
+        program = torch.jit.trace(module.eval(), args)
+        assert "_native_multi_head" in str(program.inlined_graph) or "_fwd" in str(program.inlined_graph)
+        with shapevm.compile(program, args=args) as exe:
+            assert "PyTorch" not in str(exe)
+            assert_close(exe(*args), module(*args), rtol=1e-5, atol=1e-5)
+            one = tuple(arg if arg is _CAUSAL else arg[:1] for arg in args)
+            assert_close(exe(*one), module(*one), rtol=1e-5, atol=1e-5)
+
+
+def test_named_tuples_come_back_as_such() -> None:
+    with shapevm.compile(torch.jit.script(Finds()), args=(x(3),)) as exe:
+        one, (other,) = exe(x(4))
+    assert isinstance(one, Found) and isinstance(other, Found)
+    assert_close(one.scores, x(4) * 2)
+    assert (one.length, other.length) == (4, 1)
+
+
+def transposed_strides(a: Tensor) -> int:
+    return a.t().stride(0)
+
+
+def strides_of_a_transposed_layout(a: Tensor) -> Tensor:
+    return (a.t() * 2).as_strided([2], [1])
+
+
+@pytest.mark.parametrize("function", [transposed_strides, strides_of_a_transposed_layout])
+def test_strides_that_are_not_known_are_refused(function: Any) -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="not known how the tensor lies in memory"):
+        shapevm.compile(torch.jit.script(function), args=(x(2, 3),))
+
+
+def axes_of_an_argument(a: Tensor) -> Tensor:
+    return a.unsqueeze_(0)
+
+
+def test_the_axes_of_an_argument_are_not_changed() -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="cannot be changed in place; use unsqueeze"):
+        shapevm.compile(torch.jit.script(axes_of_an_argument), args=(x(2, 3),))

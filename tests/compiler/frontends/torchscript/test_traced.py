@@ -1,0 +1,100 @@
+"""Traced programs as packages write them, and what only a call tells of their sizes: equal to the trace at
+several sizes, with nothing called in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import shapevm
+
+from .programs import x
+
+_OFFSETS = torch.arange(3.0)
+
+
+class Bounded(torch.autograd.Function):
+    """max(x * y, 0) + n, with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, n: int) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return torch.maximum(x * y, torch.zeros_like(x)) + n
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient, gradient, None
+
+
+class Shifted(torch.autograd.Function):
+    """Two results of rows and a list, one of them from a function within."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: list[int], flag: bool) -> tuple[Tensor, Tensor]:
+        y = x * _OFFSETS + (weights[1] if flag else 0)
+        y.add_(1)
+        return y.reshape(-1, x.shape[1]), Bounded.apply(y, x, weights[0]).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None, None
+
+
+def autograd_functions(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    shifted, total = Shifted.apply(rows.relu(), [3, 4], True)
+    return shifted, total, Bounded.apply(rows, shifted, 2)
+
+
+PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "autograd functions": (autograd_functions, [(x(n, 3),) for n in (2, 5, 1, 0)]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_traced(name: str) -> None:
+    function, calls = PROGRAMS[name]
+    with torch.no_grad():
+        program = torch.jit.trace(function, calls[0])
+        with shapevm.compile(program, args=calls[0], strategy="generic") as exe:
+            assert "PyTorch" not in str(exe)
+            for args in calls:
+                assert_close(exe(*args), program(*args), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+class Joined(nn.Module):
+    """A norm of features beside bands, of which a call tells the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(7)
+
+    def forward(self, features: Tensor, n: int) -> Tensor:
+        bands = torch.linspace(0, 1, n).expand(features.size(0), n)
+        return self.norm(torch.cat([features, bands], -1))
+
+
+def test_a_norm_of_a_size_that_only_a_call_tells() -> None:
+    program = torch.jit.script(Joined().eval())
+    with shapevm.compile(program, args=(x(2, 3), 4)) as exe:
+        for width, n in ((3, 4), (2, 5), (7, 0)):
+            assert_close(exe(x(5, width), n), program(x(5, width), n))
+        with pytest.raises(shapevm.errors.GuardError, match=r"layer_norm: sizes .* and 7 must be equal"):
+            exe(x(2, 3), 3)
+
+
+@torch.jit.ignore
+def _of_python(x):  # type: ignore[no-untyped-def]
+    # type: (Tensor) -> Tensor
+    return torch.from_numpy(x.numpy())
+
+
+def test_a_function_that_is_left_to_python_is_named() -> None:
+    def program(x: Tensor) -> Tensor:
+        return _of_python(x) + 1
+
+    with pytest.raises(shapevm.UnsupportedOp, match="calls the Python function _of_python, of which it does"):
+        shapevm.compile(torch.jit.script(program), args=(x(3),))
