@@ -147,9 +147,10 @@ def test_a_server(
         ask_first(host, tmp_path)
         with ThreadPoolExecutor(4) as clients:
             found = list(clients.map(lambda n: ask(tmp_path, n), SIZES))
-            limit = time.monotonic() + SECONDS
+            limit = time.monotonic() + 2 * SECONDS
             # Which worker answers is chance: the kernel wakes whom it likes.
             while not (has_compiled(found, strategy) and len(pids(found)) == 2) and time.monotonic() < limit:
+                time.sleep(0.2)  # the process that compiles gets only the time that nobody else wants
                 found += clients.map(lambda n: ask(tmp_path, n), SIZES)
         check(found, expected, strategy)
         assert len(pids(found)) == 2
