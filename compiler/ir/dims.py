@@ -178,11 +178,6 @@ def _equal_expressions(a: DimExpr, b: DimExpr) -> bool:
     return difference == 0 or _without_remainders(difference) == 0
 
 
-def shapes_equal(a: tuple[DimExpr, ...], b: tuple[DimExpr, ...]) -> bool:
-    """Return True if both shapes have equal ranks and provably equal sizes."""
-    return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
-
-
 #: The size of an axis that may differ among the tensors of a list. It is not a symbol of the contract.
 OPEN = sympy.Symbol("_", integer=True, nonnegative=True)
 
