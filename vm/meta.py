@@ -34,10 +34,20 @@ TEXT = Object(
         "default_prompt": Text(), "similarity": Text(among=("cosine", "dot", "euclidean", "manhattan")),
     }
 )  # fmt: skip
+#: A language model (`shapevm.llm`); its tokenizer is a constant. `length`: the most tokens of a sequence;
+#: `sampling`: the model's own, by the names of `llm.Sampling`.
+LANGUAGE = Object(
+    {
+        "name": _NAME, "length": Int(1, 1 << 24), "stop_tokens": ListOf(Int(0, 1 << 31), most=256),
+        "template": Text(1 << 18), "special": MapOf(Text(256), _NAME, most=16),
+        "sampling": MapOf(Number(), _NAME, most=16),
+    }
+)  # fmt: skip
 META = Object(
     {},
     {
         "name": _NAME, "structure": STRUCTURE, "weights": ListOf(WEIGHT), "packed": Text(), "text": TEXT,
+        "language": LANGUAGE,
         "functions": MapOf(STRUCTURE, most=LIMITS["ENTRY_POINTS"][0]),
     },
 )  # fmt: skip

@@ -83,8 +83,13 @@ def state_graph(graph: Graph) -> Graph:
 
 
 def _first(b: Builder, value: Any, type: str, name: str) -> Value:
-    """Return the initial value of a state: a constant of a dtype, else a string or list of that type."""
-    return b.constant(value, type, name) if type in DTYPES else _plain(b, value, parse_type(type), name)
+    """Return the initial value of a state: an array of a dtype, else a string or list of that type. An array
+    of zeros is no constant, so that caches take no room in the artifact."""
+    if type not in DTYPES:
+        return _plain(b, value, parse_type(type), name)
+    if np.ascontiguousarray(value).reshape(-1).view(np.uint8).any():
+        return b.constant(value, type, name)
+    return b.one("full", value=0, dtype=type, shape=value.shape)
 
 
 def _plain(b: Builder, value: Any, type: Type, name: str) -> Value:
@@ -294,6 +299,12 @@ class FunctionEmitter:
         self.values[value] = self.code.result("alloc", dtype=value.tensor.dtype, sizes=sizes)
         return self.values[value]
 
+    def zeros(self, node: Node) -> None:
+        """Memory is zeros until it is written; passes make kernels of other values."""
+        if node.attrs["value"] != 0:
+            raise UnsupportedOp(f"full of {node.attrs['value']}: lower the graph first", source=node.source)
+        self._allocate(node.result)
+
     def view(self, node: Node) -> None:
         """A reshape: the same storage under other sizes."""
         a = self.register(node.arg(0))
@@ -481,6 +492,7 @@ _RULES: dict[str, Callable[[FunctionEmitter, Node], None]] = {
     "guard": FunctionEmitter.guard,
     "item": FunctionEmitter.item,
     "part": FunctionEmitter.part,
+    "full": FunctionEmitter.zeros,
     **dict.fromkeys(_INSTRUCTIONS, FunctionEmitter.simple),
 }
 

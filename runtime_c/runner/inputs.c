@@ -115,7 +115,7 @@ static int copy_state(svm_value *value) {
   return 0;
 }
 
-/* State without an --input has the artifact's initial values, which are constants of the program. */
+/* State without an --input has the artifact's initial values: constants of the program, and new zeros. */
 int fill_state(const invocation *call, svm_value *values) {
   int32_t function = svm_find_function(call->program, "initial_state");
   int32_t n = function < 0 ? 0 : svm_function(call->program, function)->n_results,
@@ -129,7 +129,9 @@ int fill_state(const invocation *call, svm_value *values) {
   for (int32_t i = 0; !code && i < n; i++) {
     if (values[first + i].tag != SVM_TAG_NONE) continue;
     values[first + i] = initial[i];
-    if (svm_function_writes(call->program, call->function, first + i)) code = copy_state(&values[first + i]);
+    int is_constant = initial[i].origin == SVM_ORIGIN_CONSTANT;
+    if (is_constant && svm_function_writes(call->program, call->function, first + i))
+      code = copy_state(&values[first + i]);
   }
   free(initial);
   return code;

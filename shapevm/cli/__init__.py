@@ -16,13 +16,13 @@ from .. import __version__
 from ..build.progress import waiting
 from ..vm.errors import ArtifactError, Cancelled, Error, InputError, TargetError
 from ..vm.literals import printable
-from . import checking, compiling, running, serving, specialising, targets
+from . import chatting, checking, compiling, running, serving, specialising, targets
 from .shared import CANCELLED, NOT_LOADED, failure, is_quiet, json_option, quiet_option, say_data
 
 #: Exit codes of errors, those of shapevm-run; of others: 1.
 _EXIT_CODES = (((ArtifactError, TargetError), NOT_LOADED),)
 #: Commands that show their own stages.
-_STAGED = {"compile", "serve", "show", "profile", "tune"}
+_STAGED = {"chat", "compile", "serve", "show", "profile", "tune"}
 
 
 class Commands(click.Group):
@@ -103,6 +103,6 @@ def _whole(command: click.Command) -> click.Command:
     return command
 
 
-for group in (compiling, running, serving, specialising, targets, checking):
+for group in (compiling, running, serving, chatting, specialising, targets, checking):
     for command in group.COMMANDS:
         main.add_command(_whole(command))

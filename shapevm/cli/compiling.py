@@ -62,12 +62,20 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
 
 
 def _compile_folder(folder: Path, inputs: tuple[str, ...], options: Options, output: Path) -> Executable:
-    """Compile the text model of a folder of Hugging Face."""
+    """Compile the text model or the language model of a folder of Hugging Face."""
     from ..calls.checks import GRAPH_SUFFIX
-    from ..text.opening import compile_folder
+    from ..llm.folder import is_language_model
 
     if inputs or output.suffix == GRAPH_SUFFIX:
         raise click.UsageError("MODEL is a folder, a text model: give no --input, and an .svm file as output")
+    if is_language_model(folder):
+        from ..llm import from_pretrained
+
+        model = from_pretrained(folder, options=options)
+        model.save(output)
+        return model.exe
+    from ..text.opening import compile_folder
+
     opened = compile_folder(folder, options, "generic")
     opened.save(output)
     return opened.executable

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..serve.limits import Limits, rows
-from .shared import FAILED, NOT_LOADED, USAGE, artifact_of, failing, failure, loaded, loading_options
+from .shared import FAILED, NOT_LOADED, USAGE, failing, failure, loaded, loading_options, model_or_folder
 
 if TYPE_CHECKING:
+    from ..llm import LanguageModel
     from ..program.executable import Executable
     from ..serve.models import Service
 
@@ -37,12 +38,8 @@ def _name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> s
     return name
 
 
-def _artifact_or_folder(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
-    return path if path.is_dir() else artifact_of(ctx, parameter, path)
-
-
 @click.command("serve")
-@click.argument("artifact", type=click.Path(path_type=Path), callback=_artifact_or_folder)
+@click.argument("artifact", type=click.Path(path_type=Path), callback=model_or_folder)
 @click.option("--name", callback=_name, help="the model's name in requests; default: the file's name")
 @click.option("--host", default="127.0.0.1", show_default=True, help="the address to listen at")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one")
@@ -81,15 +78,24 @@ def serve_command(
 def _conversing(folder: Path, name: str | None, limits: Limits) -> Service:
     """Compile the language model of a folder, and return its service."""
     from ..llm import from_pretrained
-    from ..serve.models import Service
 
     with failing(NOT_LOADED):
-        model = from_pretrained(folder)
+        return _service_of(from_pretrained(folder), name, limits)
+
+
+def _service_of(model: LanguageModel, name: str | None, limits: Limits) -> Service:
+    from ..serve.models import Service
+
     model.name = model.name if name is None else name
     return Service(model.exe, model.name, limits, language=model)
 
 
 def _service(exe: Executable, name: str | None, limits: Limits) -> Service:
+    if "language" in exe.machine.meta:
+        from ..llm.opening import loaded as loaded_model
+
+        with failing(NOT_LOADED):
+            return _service_of(loaded_model(exe), name, limits)
     from ..serve.inference import unsupported
     from ..serve.models import Service
 

@@ -80,6 +80,11 @@ def artifact_of(ctx: click.Context, parameter: click.Parameter, path: Path) -> P
     return path
 
 
+def model_or_folder(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    """Return the path of an artifact or of a folder. Raises a click exception for another file."""
+    return path if path.is_dir() else artifact_of(ctx, parameter, path)
+
+
 artifact_argument = click.argument("artifact", type=click.Path(path_type=Path), callback=artifact_of)
 output_option = click.option("-o", "--output", type=path_type, required=True, help="the file to write")
 sizes_option = click.option("--sizes", multiple=True, metavar="NAME=N,...", help="sizes to use (repeatable)")
@@ -217,9 +222,9 @@ def say_data() -> None:
 
 
 MODEL_HELP = """MODEL is a .pt2 file, a TorchScript file (.pt), an .onnx file, a graph as text (.svmir), for
-`compile` also the folder of a text model of Hugging Face, or FILE.py:NAME or MODULE:NAME, where NAME is a
-function that returns the arguments of shapevm.compile as a dict: model, and as needed args, kwargs,
-dynamic_shapes, inputs, optional_examples, options."""
+`compile` also the folder of a text model or language model of Hugging Face, or FILE.py:NAME or MODULE:NAME,
+where NAME is a function that returns the arguments of shapevm.compile as a dict: model, and as needed args,
+kwargs, dynamic_shapes, inputs, optional_examples, options."""
 
 
 def example_of(symbols: Sequence[Symbol]) -> str:

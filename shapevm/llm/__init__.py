@@ -6,10 +6,11 @@ A sequence's tokens depend on its own tokens and its `Sampling` only, whatever e
 from __future__ import annotations
 
 from .engine import Engine, Limits, Request
-from .language_model import Ending, Generation, LanguageModel, Piece, Probability, from_pretrained
+from .language_model import Ending, Generation, LanguageModel, Piece, Probability
+from .opening import from_pretrained, load
 from .sampling import Sampling
 
 __all__ = [
     "Ending", "Engine", "Generation", "LanguageModel", "Limits", "Piece", "Probability", "Request",
-    "Sampling", "from_pretrained",
+    "Sampling", "from_pretrained", "load",
 ]  # fmt: skip

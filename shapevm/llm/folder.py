@@ -1,23 +1,39 @@
-"""From a folder of Hugging Face to a compiled decoder and its engine."""
+"""From a folder of Hugging Face to a compiled decoder, its tokenizer and chat template."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import nn
+from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError, FileError
 from ..vm.schema import Refused, parse
+from .architectures import ARCHITECTURES
+from .artifact import INPUTS, Contents
 from .config import read_config
-from .engine import Limits
-from .models import INPUTS, Decoder
+from .models import Decoder
 from .pages import PAGE
+from .sampling import Sampling
+from .template import ChatTemplate
 from .weights import folder_tensors, load_weights
 
 if TYPE_CHECKING:
     from ..build.options import Options
     from ..program.executable import Executable
+
+_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+def is_language_model(folder: Path) -> bool:
+    """Return whether a folder holds a language model of a known architecture, and no sentence encoder made of
+    one. Raises FileError and ArgumentError for a config.json that is none."""
+    if (folder / "modules.json").is_file():
+        return False
+    names = read_json(folder / "config.json", {}).get("architectures")
+    return isinstance(names, list) and any(str(name) in ARCHITECTURES for name in names)
 
 
 def read_decoder(path: str | os.PathLike[str], cache_tokens: int = 4096) -> Decoder:
@@ -37,24 +53,19 @@ def read_decoder(path: str | os.PathLike[str], cache_tokens: int = 4096) -> Deco
 
 def compiled(
     path: str | os.PathLike[str], *, cache_tokens: int = 4096, options: Options | None = None
-) -> tuple[Executable, Limits]:
-    """Compile the decoder of a folder; return its program and an engine's limits. `options`: of the
-    compilation, such as weights in int8. Raises as `read_decoder` does."""
-    decoder = read_decoder(path, cache_tokens)
-    config, n_pages = decoder.config, -(-cache_tokens // PAGE)
+) -> tuple[Executable, Contents]:
+    """Compile the language model of a folder; return its program and what the folder says besides. `options`:
+    of the compilation, such as weights in int8. Raises as `read_decoder` does."""
+    folder = Path(path)
+    said = read_json(folder / "tokenizer_config.json", {})
+    tokenizer = Tokenizer(read_text(folder / "tokenizer.json"))
+    special = {name: text for name in _SPECIAL if (text := _text_of(said.get(name)))}
+    found = _template(folder, said)
+    template = None if found is None else ChatTemplate(found, special)
+    defaults = Sampling(stop_tokens=_stop_tokens(folder))
+    decoder = read_decoder(folder, cache_tokens)
     exe = nn.compile(decoder, INPUTS, options=options)
-    return exe, Limits(n_pages, config.length, config.vocabulary)
-
-
-def compute_of(exe: Executable) -> Any:
-    """Return what an engine calls: a session of the program, with its own cache."""
-    session = exe.session()
-
-    def compute(inputs: dict[str, Any]) -> tuple[Any, Any]:
-        found = session(**inputs)
-        return found["logits"], found["next"]
-
-    return compute
+    return exe, Contents(folder.resolve().name, decoder.config.length, tokenizer, template, defaults)
 
 
 def read_text(path: Path) -> str:
@@ -79,3 +90,31 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     if not isinstance(found, dict):
         raise ArgumentError(f"{path} holds a {type(found).__name__}; it must hold an object")
     return found
+
+
+def _text_of(token: Any) -> str:
+    """Return a special token's text: a string, or an object with a "content"."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
+
+
+def _template(folder: Path, said: Mapping[str, Any]) -> str | None:
+    """Return the text of the chat template: a file's, the config's, or its default one of several."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return read_text(file)
+    found = said.get("chat_template")
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _stop_tokens(folder: Path) -> frozenset[int]:
+    """Return the tokens that end a text: "eos_token_id" of generation_config.json, or else of config.json."""
+    for name in ("generation_config.json", "config.json"):
+        found = read_json(folder / name, {}).get("eos_token_id")
+        ids = found if isinstance(found, list) else [found]
+        if found is not None and all(type(each) is int for each in ids):
+            return frozenset(ids)
+    return frozenset()

@@ -5,27 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ..text.artifact import write_changed
 from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError
+from .artifact import Contents, with_language
 from .engine import Engine
-from .folder import compiled, compute_of, read_json, read_text
 from .pieces import Pieces, Stops
 from .sampling import Sampling
-from .template import ChatTemplate
 
 if TYPE_CHECKING:
-    from ..build.options import Options
     from ..program.executable import Executable
     from .engine import Request
 
 Message = Mapping[str, Any]
 Reason = Literal["stop", "length"]
-_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 class Probability(NamedTuple):
@@ -99,22 +96,20 @@ class Generation:
         self._request.cancel()
 
 
-class Texts(NamedTuple):
-    """A tokenizer, and the template of conversations; None for a model that holds none."""
-
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-
-
 class LanguageModel:
     """A language model with its tokenizer. Threads may share it; close it, or use it in `with`."""
 
     kind: Literal["language model"] = "language model"
 
-    def __init__(self, exe: Executable, engine: Engine, texts: Texts, defaults: Sampling, name: str) -> None:
-        """`engine`: runs `exe`. `defaults`: the model's stop tokens, and the sampling of `generate`."""
-        self.exe, self.engine, self.texts = exe, engine, texts
-        self.defaults, self.name = defaults, name
+    def __init__(self, exe: Executable, engine: Engine, contents: Contents) -> None:
+        """`engine`: runs `exe`."""
+        self.exe, self.engine, self.contents = exe, engine, contents
+        self.name = contents.name
+
+    @property
+    def defaults(self) -> Sampling:
+        """The model's stop tokens, and the sampling of `generate`."""
+        return self.contents.defaults
 
     @property
     def max_length(self) -> int:
@@ -123,16 +118,17 @@ class LanguageModel:
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, with those that the tokenizer adds."""
-        return self.texts.tokenizer.encode_whole(text)
+        return self.contents.tokenizer.encode_whole(text)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a conversation, ready for the assistant's answer.
 
         Raises ArgumentError for messages that the template refuses, and for a model without a template.
         """
-        if self.texts.template is None:
+        template = self.contents.template
+        if template is None:
             raise ArgumentError(f"{self.name!r} has no chat template; give a prompt to generate instead")
-        return self.texts.tokenizer.encode_whole(self.texts.template.render(messages), with_special=False)
+        return self.contents.tokenizer.encode_whole(template.render(messages), with_special=False)
 
     def submit(self, tokens: Sequence[int], sampling: Sampling, ending: Ending | None = None) -> Generation:
         """Begin a text behind `tokens`, and return at once. The model's stop tokens end it, too.
@@ -142,7 +138,7 @@ class LanguageModel:
         ending = ending or Ending()
         how = replace(sampling, stop_tokens=sampling.stop_tokens | self.defaults.stop_tokens)
         request = self.engine.submit(tokens, how, keep_logits=ending.n_logprobs is not None)
-        return Generation(request, self.texts.tokenizer, ending)
+        return Generation(request, self.contents.tokenizer, ending)
 
     def generate(self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), **sampling: Any) -> Any:
         """Return the continuation of a prompt, or the list of those of several, which run together.
@@ -193,6 +189,11 @@ class LanguageModel:
             unknown = next(name for name in given if name not in Sampling.__dataclass_fields__)
             raise ArgumentError(f"the field {unknown!r} of sampling is unknown; known are {known}") from None
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program, its weights, the tokenizer, the chat template and the sampling to one file, for
+        `load`. Raises FileError if that fails."""
+        write_changed(self.exe.artifact, lambda program: with_language(program, self.contents), path)
+
     def close(self) -> None:
         """Cancel all texts and free the program."""
         self.engine.close()
@@ -203,57 +204,3 @@ class LanguageModel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def from_pretrained(
-    path: str | os.PathLike[str], *, cache_tokens: int = 4096, options: Options | None = None
-) -> LanguageModel:
-    """Compile the language model of a Hugging Face folder, with its tokenizer and chat template.
-
-    Args:
-        path: The folder: config.json, safetensors files, tokenizer.json; perhaps tokenizer_config.json,
-            chat_template.jinja and generation_config.json.
-        cache_tokens: The tokens of all sequences together whose keys and values are kept.
-        options: Of the compilation, such as weights in int8.
-
-    Raises:
-        FileError: for a file that is missing or unreadable.
-        ArgumentError: for a model that is unknown, or files that are no model's.
-    """
-    folder = Path(path)
-    said = read_json(folder / "tokenizer_config.json", {})
-    tokenizer = Tokenizer(read_text(folder / "tokenizer.json"))
-    special = {name: text for name in _SPECIAL if (text := _text_of(said.get(name)))}
-    template = _template(folder, said)
-    texts = Texts(tokenizer, None if template is None else ChatTemplate(template, special))
-    defaults = Sampling(stop_tokens=_stop_tokens(folder))
-    exe, limits = compiled(folder, cache_tokens=cache_tokens, options=options)
-    return LanguageModel(exe, Engine(compute_of(exe), limits), texts, defaults, folder.resolve().name)
-
-
-def _text_of(token: Any) -> str:
-    """Return a special token's text: a string, or an object with a "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else ""
-
-
-def _template(folder: Path, said: Mapping[str, Any]) -> str | None:
-    """Return the text of the chat template: a file's, the config's, or its default one of several."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return read_text(file)
-    found = said.get("chat_template")
-    if isinstance(found, list):
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
-
-
-def _stop_tokens(folder: Path) -> frozenset[int]:
-    """Return the tokens that end a text: "eos_token_id" of generation_config.json, or else of config.json."""
-    for name in ("generation_config.json", "config.json"):
-        found = read_json(folder / name, {}).get("eos_token_id")
-        ids = found if isinstance(found, list) else [found]
-        if found is not None and all(type(each) is int for each in ids):
-            return frozenset(ids)
-    return frozenset()

@@ -17,16 +17,6 @@ from .pages import PAGE
 from .rotary import Rotary
 
 Angles = tuple[Any, Any]  # cosines and sines of positions, f32[tokens, 1, rotated size]
-#: The inputs of `Decoder.forward`: shapes and dtypes.
-INPUTS: dict[str, Any] = {
-    "ids": (("tokens",), "i64"),
-    "positions": (("tokens",), "i64"),
-    "slots": (("tokens",), "i64"),
-    "offsets": (("sequences + 1",), "i64"),
-    "lengths": (("sequences",), "i64"),
-    "table": (("sequences", "pages"), "i32"),
-    "last": (("sequences",), "i64"),
-}
 
 
 class Places:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..vm.errors import ArgumentError, ArtifactError
+from ..calls.checks import check_path, check_suffix
+from ..vm.errors import ArgumentError, ArtifactError, FileError
 from ..vm.program import Constant
 from .settings import Settings
 from .tokens import Tokenizer
@@ -19,14 +22,46 @@ TOKENIZER = "tokenizer.json"  # the constant's name
 MAX_BYTES = 1 << 26  # of a tokenizer
 
 
-def with_text(program: Program, settings: Settings, tokenizer: Tokenizer) -> Program:
-    """Return a program that holds a text model. Raises ArgumentError for a tokenizer that is too large."""
+def write_changed(artifact: str, change: Callable[[Program], Program], path: str | os.PathLike[str]) -> None:
+    """Write `change(program)` of an artifact's program to a file. Raises FileError if that fails."""
+    from ..vm.artifact import read, write
+
+    check_path("path", path)
+    check_suffix(path)
+    try:
+        write(change(read(artifact)), path)
+    except OSError as error:
+        raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+
+
+def with_tokenizer(program: Program, tokenizer: Tokenizer) -> Program:
+    """Return a program that holds a tokenizer. Raises ArgumentError for one that is too large."""
     data = np.frombuffer(tokenizer.json.encode(), np.uint8)
     if len(data) > MAX_BYTES:
         raise ArgumentError(f"the tokenizer has {len(data)} bytes; at most {MAX_BYTES} are kept")
     kept = tuple(constant for constant in program.constants if constant.name != TOKENIZER)
-    constants = (*kept, Constant.tensor(data, "u8", TOKENIZER))
-    return replace(program, constants=constants, meta={**program.meta, "text": settings.data()})
+    return replace(program, constants=(*kept, Constant.tensor(data, "u8", TOKENIZER)))
+
+
+def tokenizer_of(program: Program, name: str) -> Tokenizer:
+    """Return the tokenizer of a program. Raises ArtifactError, with the program's name, if it has none, or an
+    invalid one."""
+    found = [c.value for c in program.constants if c.name == TOKENIZER and c.dtype == "u8"]
+    if len(found) != 1 or found[0].ndim != 1 or found[0].size > MAX_BYTES:
+        raise ArtifactError(
+            f"{name} has {len(found)} tokenizers; it must have one, of at most {MAX_BYTES} bytes"
+        )
+    try:
+        text = found[0].tobytes().decode()
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{name}: its tokenizer is no UTF-8") from None
+    return Tokenizer(text)
+
+
+def with_text(program: Program, settings: Settings, tokenizer: Tokenizer) -> Program:
+    """Return a program that holds a text model. Raises ArgumentError for a tokenizer that is too large."""
+    made = with_tokenizer(program, tokenizer)
+    return replace(made, meta={**program.meta, "text": settings.data()})
 
 
 def text_of(program: Program, name: str) -> tuple[Settings, Tokenizer]:
@@ -37,13 +72,4 @@ def text_of(program: Program, name: str) -> tuple[Settings, Tokenizer]:
             f"{name} holds no text model: save one with SentenceEncoder or CrossEncoder, or with "
             "`shapevm compile FOLDER`"
         )
-    found = [c.value for c in program.constants if c.name == TOKENIZER and c.dtype == "u8"]
-    if len(found) != 1 or found[0].ndim != 1 or found[0].size > MAX_BYTES:
-        raise ArtifactError(
-            f"{name} has {len(found)} tokenizers; it must have one, of at most {MAX_BYTES} bytes"
-        )
-    try:
-        text = found[0].tobytes().decode()
-    except UnicodeDecodeError:
-        raise ArtifactError(f"{name}: its tokenizer is no UTF-8") from None
-    return Settings.read(program.meta["text"]), Tokenizer(text)
+    return Settings.read(program.meta["text"]), tokenizer_of(program, name)

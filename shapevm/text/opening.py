@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..build.compile import Given, compile_model
-from ..calls.checks import check_path, check_suffix
 from ..program.executable import Executable
 from ..program.limits import check_strategy
 from ..program.opening import open_executable
-from ..vm.errors import ArgumentError, ArtifactError, FileError
-from .artifact import text_of, with_text
+from ..vm.errors import ArgumentError, ArtifactError
+from .artifact import text_of, with_text, write_changed
 from .folder import Folder, is_folder, kind_of, open_cross_encoder, open_encoder
 from .settings import Kind, Settings
 from .tokens import Tokenizer
@@ -39,15 +38,9 @@ class Opened:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of them to one file. Raises FileError if that fails."""
-        from ..vm.artifact import read, write
-
-        check_path("path", path)
-        check_suffix(path)
-        program = with_text(read(self.executable.artifact), self.settings, self.tokenizer)
-        try:
-            write(program, path)
-        except OSError as error:
-            raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+        write_changed(
+            self.executable.artifact, lambda program: with_text(program, self.settings, self.tokenizer), path
+        )
 
 
 def opened(

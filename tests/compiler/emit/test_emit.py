@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from shapevm.compiler.emit.emit import emit
+from shapevm.compiler.emit.emit import emit, state_graph
 from shapevm.compiler.ir.errors import ShapeError, UnsupportedOp
+from shapevm.compiler.ir.graph import Graph
 from shapevm.compiler.ir.text import format_graph, parse
 from shapevm.vm.errors import Error
 from shapevm.vm.instruction import decode_all
@@ -315,3 +316,19 @@ def test_ops_without_instruction():
         UnsupportedOp, match=r"neg: no instruction does this; lower the graph first \(model.py:3\)"
     ):
         emit(parse('graph "g"\n input %x: f32[2]\n %y: f32[2] = neg(%x)  # model.py:3\n output %y as "y"'))
+
+
+# State ---------------------------------------------------------------------------------------------
+
+
+def test_state_of_zeros_is_no_constant():
+    """Caches take no room in the artifact; -0.0 is no zero."""
+    graph = Graph("g", state={
+        "zeros": (np.zeros((4, 3), "f"), "f32"), "none": (np.zeros((0, 2), "f"), "f32"),
+        "minus": (np.full(2, -0.0, "f"), "f32"),
+    })  # fmt: skip
+    function = state_graph(graph)
+    assert [node.op for node in function.body.nodes] == ["full", "full", "constant"]
+    program = emit(function)
+    assert [name for name in opcodes(program) if name != "int"] == ["alloc", "alloc", "const", "return"]
+    assert sum(c.value.size for c in program.constants) == 2

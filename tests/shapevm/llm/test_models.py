@@ -11,8 +11,9 @@ import torch
 
 import shapevm
 from shapevm import nn
-from shapevm.llm.folder import compute_of, read_decoder
-from shapevm.llm.models import INPUTS
+from shapevm.llm.artifact import INPUTS
+from shapevm.llm.folder import read_decoder
+from shapevm.llm.opening import compute_of
 from shapevm.llm.scheduler import Sequence, inputs_of
 
 from .folders import MODELS, write_model

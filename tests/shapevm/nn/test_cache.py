@@ -16,13 +16,15 @@ from shapevm.jit.families.scatter.spec import Scatter
 from shapevm.jit.spec_reader import from_json
 from shapevm.vm._runtime import ffi, lib
 from shapevm.vm.artifact import read
+from shapevm.vm.load_options import CallLimits, LoadOptions
+from shapevm.vm.machine import Machine
 from shapevm.vm.program import Dim
 from shapevm.vm.reference import Reference
 from shapevm.vm.values import fill
 
 import shapevm
 from shapevm import nn
-from shapevm.errors import IndexOutOfRange
+from shapevm.errors import IndexOutOfRange, LimitExceeded
 
 from ...vm.kernels import runner
 from .models import Llama
@@ -129,10 +131,19 @@ def test_a_step_writes_rows_and_not_the_cache(model: Any, tmp_path: Path) -> Non
 def test_a_step_allocates_no_cache(model: Any, tmp_path: Path) -> None:
     """The memory of a call stays under a limit that a copy of one layer's keys would break."""
     length = 4096
-    compiled(model, tmp_path, length).save(tmp_path / "llama.svm")
-    with shapevm.load(tmp_path / "llama.svm", strategy="generic", memory=2 * length * 8 * 4) as exe:
+    exe = compiled(model, tmp_path, length)
+    exe.save(tmp_path / "llama.svm")
+    values = [np.array([5]), np.array([length - 1]), *exe.state().values()]
+    limited = LoadOptions("generic", limits=CallLimits(memory_max=2 * length * 8 * 4))
+    with Machine.open(tmp_path / "llama.svm", limited) as machine:
         for _ in range(3):
-            assert exe.call("decode", np.array([5]), np.array([length - 1])).shape == (1,)
+            assert machine.call(values, function=1)[0].shape == (1,)
+
+
+def test_state_is_memory_of_a_call(model: Any, tmp_path: Path) -> None:
+    compiled(model, tmp_path, 4096).save(tmp_path / "llama.svm")
+    with pytest.raises(LimitExceeded, match="memory_max: the call holds"):
+        shapevm.load(tmp_path / "llama.svm", memory=1 << 18)
 
 
 def test_sessions_of_threads_do_not_disturb_each_other(exe: shapevm.Executable, model: Any) -> None:
@@ -242,8 +253,12 @@ def test_memory_that_cannot_be_written_is_refused() -> None:
 
 
 def test_constants_of_the_program_are_not_written() -> None:
-    """What a C host gets from `initial_state` lies in the file's weights, which may be read-only."""
-    exe = nn.compile(Rows(), ROWS)
+    """What a C host gets from `initial_state` lies in the file's weights, which may be read-only; zeros are
+    no constants."""
+    model = Rows()
+    model.rows.array[3] = -0.0
+    exe = nn.compile(model, ROWS)
+    assert np.signbit(exe.state()["rows"]).any(1).tolist() == [n == 3 for n in range(8)]
     program, error = exe.machine._handle.pointer, ffi.new("svm_error *")
     function = lib.svm_find_function(program, b"initial_state")
     values, x, at = ffi.new("svm_value[3]"), np.ones((1, 4), np.float32), np.array([2])

@@ -1,0 +1,85 @@
+"""From a folder of Hugging Face, or a file that `LanguageModel.save` wrote, to a language model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..program.limits import check_strategy
+from ..program.opening import open_executable
+from ..vm.errors import ArgumentError
+from .artifact import Contents, language_of, limits_of
+from .engine import Engine
+from .language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from ..build.options import Options
+    from ..program.executable import Executable
+    from ..vm.codes import Strategy
+
+CACHE_TOKENS = 4096
+
+
+def from_pretrained(
+    path: str | os.PathLike[str], *, cache_tokens: int | None = None, options: Options | None = None
+) -> LanguageModel:
+    """Open a language model with its tokenizer and chat template: compile a Hugging Face folder, or load a
+    file that `save` wrote.
+
+    Args:
+        path: The folder: config.json, safetensors files, tokenizer.json; perhaps tokenizer_config.json,
+            chat_template.jinja and generation_config.json. Or the file.
+        cache_tokens: The tokens of all sequences together whose keys and values are kept; None: 4096, or
+            those of the file.
+        options: Of the compilation, such as weights in int8.
+
+    Raises:
+        FileError: for a file that is missing or unreadable.
+        ArgumentError: for a model that is unknown, or files that are no model's.
+        ArtifactError: for a file that is no artifact, or holds no language model.
+    """
+    if not Path(path).is_dir() and Path(path).suffix == ".svm":
+        if cache_tokens is not None or options is not None:
+            raise ArgumentError("cache_tokens and options are those of a compilation: give a folder")
+        return load(path)
+    from .folder import compiled
+
+    exe, contents = compiled(path, cache_tokens=cache_tokens or CACHE_TOKENS, options=options)
+    return model_of(exe, contents)
+
+
+def load(path: str | os.PathLike[str], *, strategy: Strategy | None = None) -> LanguageModel:
+    """Load a language model from a file that `LanguageModel.save` wrote. `strategy`: as `shapevm.load` takes
+    it.
+
+    Raises ArtifactError for a file that is no artifact, or holds no language model, and the errors of
+    `shapevm.load`.
+    """
+    return loaded(open_executable(path, check_strategy(strategy)))
+
+
+def loaded(exe: Executable) -> LanguageModel:
+    """Return the language model of a loaded artifact. Raises ArtifactError if it holds none."""
+    try:
+        return model_of(exe, language_of(exe.program(), exe.name))
+    except BaseException:
+        exe.close()
+        raise
+
+
+def model_of(exe: Executable, contents: Contents) -> LanguageModel:
+    """Return the language model of a program and its contents."""
+    limits = limits_of(exe, contents.length)
+    return LanguageModel(exe, Engine(compute_of(exe), limits), contents)
+
+
+def compute_of(exe: Executable) -> Any:
+    """Return what an engine calls: a session of the program, with its own cache."""
+    session = exe.session()
+
+    def compute(inputs: dict[str, Any]) -> tuple[Any, Any]:
+        found = session(**inputs)
+        return found["logits"], found["next"]
+
+    return compute
