@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..build.options import parse_sizes
 from ..settings import settings
-from .shared import artifact_argument, existing, profile_option, recorded_sizes, say, show, sizes_option
+from .shared import (
+    artifact_argument,
+    existing,
+    model_or_folder,
+    profile_option,
+    recorded_sizes,
+    say,
+    show,
+    sizes_option,
+)
 
 
 @click.command("stress")
@@ -42,7 +53,7 @@ def stress_command(artifact: Path, seconds: float, threads: int, seed: int, shap
 
 
 @click.command("prove")
-@artifact_argument
+@click.argument("artifact", type=click.Path(path_type=Path), callback=model_or_folder)
 @click.option("--inputs", type=existing, metavar="FILE.npz", help="use these inputs instead of random ones")
 @sizes_option
 @profile_option
@@ -70,24 +81,41 @@ def prove_command(
     permuted, in other batches and padded; with --golden, results stored by another machine or version. It
     names the operators and lines that make results depend on more than their row. The exit code is 1 if any
     bit differs.
+
+    Of a language model, also of its folder, it compares the logits of requests alone, among others, in parts
+    of every size, and from shared pages of the cache.
     """
     import json
 
-    from ..program.files import read_inputs
+    from ..promises.language import prove_language
     from ..promises.prove import Padding, prove
+    from ..vm.artifact import read
+
+    if artifact.is_dir() or "language" in read(artifact).meta:
+        if inputs or sizes or profiles or pads or golden:
+            raise click.UsageError("ARTIFACT is a language model: give only --seconds, --seed and --json")
+        found = prove_language(artifact, seconds, seed)
+    else:
+        padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
+        pad = padded if pads or no_pad else None
+        found = prove(artifact, *_calls(artifact, inputs, sizes, profiles), seconds, pad, seed, golden)
+    show(json.dumps(found.json(), indent=1) if as_json else found.text())
+    raise SystemExit(not found.is_proved)
+
+
+def _calls(
+    artifact: Path, inputs: Path | None, sizes: Sequence[str], profiles: Sequence[Path]
+) -> tuple[dict[str, Any] | None, list[dict[str, int]]]:
+    """Return the given inputs, and the given and recorded sizes."""
+    from ..program.files import read_inputs
     from ..specialise.bake import identity
     from ..vm.artifact import read
 
-    given = None
-    if inputs is not None:
-        given = read_inputs([str(inputs)], read(artifact).inputs)
+    given = None if inputs is None else read_inputs([str(inputs)], read(artifact).inputs)
     wanted: list[dict[str, int]] = [parse_sizes(text) for text in sizes]
     for path in profiles:
         wanted += [values for values, _ in recorded_sizes(path, identity(read(artifact)))]
-    padded = [Padding(name, mask or None) for name, _, mask in (text.partition("=") for text in pads)]
-    found = prove(artifact, given, wanted, seconds, padded if pads or no_pad else None, seed, golden)
-    show(json.dumps(found.json(), indent=1) if as_json else found.text())
-    raise SystemExit(not found.is_proved)
+    return given, wanted
 
 
 @click.command("digest")

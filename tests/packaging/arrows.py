@@ -32,7 +32,7 @@ MAX_ARROWS = {
     "runtime_c/run": 77,
     "runtime_c/runner": 19,  # packed inputs: three, and one from main
     "runtime_c/values": 8,
-    "shapevm": 51,  # language models: programs of nn with options and texts, which are served
+    "shapevm": 52,  # language models: programs of nn with options and texts, which are served and proved
     "vm": 180,
 }
 
