@@ -45,7 +45,7 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
     check_suffix(output)
     with shown_progress() as progress:
         progress("load the model", 0, 1)
-        if Path(model).is_dir():
+        if Path(model).is_dir() or model.endswith(".gguf"):
             exe = _compile_folder(Path(model), inputs, with_flags(Options(), flags), output)
         else:
             arguments = load_model(model, inputs)
@@ -62,7 +62,7 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
 
 
 def _compile_folder(folder: Path, inputs: tuple[str, ...], options: Options, output: Path) -> Executable:
-    """Compile the text model or the language model of a folder of Hugging Face."""
+    """Compile the text model or the language model of a folder of Hugging Face, or a GGUF file."""
     from ..calls.checks import GRAPH_SUFFIX
     from ..llm.folder import is_language_model
 

@@ -14,8 +14,9 @@ from ..vm.schema import Refused, parse
 from .architectures import ARCHITECTURES
 from .artifact import INPUTS, Contents
 from .config import read_config
+from .gguf.model import gguf_model
 from .models import Decoder
-from .pages import PAGE
+from .pages import pages_of
 from .sampling import Sampling
 from .template import ChatTemplate
 from .weights import folder_tensors, load_weights
@@ -27,9 +28,16 @@ if TYPE_CHECKING:
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
+def is_gguf(path: Path) -> bool:
+    """Return whether a path is that of a GGUF file, by its name."""
+    return path.suffix == ".gguf" and not path.is_dir()
+
+
 def is_language_model(folder: Path) -> bool:
     """Return whether a folder holds a language model of a known architecture, and no sentence encoder made of
-    one. Raises FileError and ArgumentError for a config.json that is none."""
+    one; or whether it is a GGUF file. Raises FileError and ArgumentError for a config.json that is none."""
+    if is_gguf(folder):
+        return True
     if (folder / "modules.json").is_file():
         return False
     names = read_json(folder / "config.json", {}).get("architectures")
@@ -41,12 +49,8 @@ def read_decoder(path: str | os.PathLike[str], cache_tokens: int = 4096) -> Deco
 
     Raises FileError for a file that is missing, ArgumentError for a model that is unknown or does not fit.
     """
-    folder = Path(path)
-    if isinstance(cache_tokens, bool) or not isinstance(cache_tokens, int) or not 1 <= cache_tokens < 1 << 24:
-        raise ArgumentError(f"cache_tokens is {cache_tokens!r}; it must be a whole number from 1 to 16777215")
-    decoder = Decoder(
-        read_config(read_json(folder / "config.json"), f"{folder}/config.json"), -(-cache_tokens // PAGE)
-    )
+    folder, n_pages = Path(path), pages_of(cache_tokens)
+    decoder = Decoder(read_config(read_json(folder / "config.json"), f"{folder}/config.json"), n_pages)
     load_weights(decoder, folder_tensors(folder), str(folder))
     return decoder
 
@@ -54,9 +58,15 @@ def read_decoder(path: str | os.PathLike[str], cache_tokens: int = 4096) -> Deco
 def compiled(
     path: str | os.PathLike[str], *, cache_tokens: int = 4096, options: Options | None = None
 ) -> tuple[Executable, Contents]:
-    """Compile the language model of a folder; return its program and what the folder says besides. `options`:
-    of the compilation, such as weights in int8. Raises as `read_decoder` does."""
-    folder = Path(path)
+    """Compile the language model of a folder or a GGUF file; return its program and what these say besides.
+    `options`: of the compilation, such as weights in int8. Raises as `read_decoder` and `read_gguf` do."""
+    place = Path(path)
+    decoder, contents = (gguf_model if is_gguf(place) else folder_model)(place, cache_tokens)
+    return nn.compile(decoder, INPUTS, options=options), contents
+
+
+def folder_model(folder: Path, cache_tokens: int) -> tuple[Decoder, Contents]:
+    """Return the decoder of a folder, and what the folder says besides. Raises as `read_decoder` does."""
     said = read_json(folder / "tokenizer_config.json", {})
     tokenizer = Tokenizer(read_text(folder / "tokenizer.json"))
     special = {name: text for name in _SPECIAL if (text := _text_of(said.get(name)))}
@@ -64,8 +74,7 @@ def compiled(
     template = None if found is None else ChatTemplate(found, special)
     defaults = Sampling(stop_tokens=_stop_tokens(folder))
     decoder = read_decoder(folder, cache_tokens)
-    exe = nn.compile(decoder, INPUTS, options=options)
-    return exe, Contents(folder.resolve().name, decoder.config.length, tokenizer, template, defaults)
+    return decoder, Contents(folder.resolve().name, decoder.config.length, tokenizer, template, defaults)
 
 
 def read_text(path: Path) -> str:

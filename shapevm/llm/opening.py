@@ -1,4 +1,4 @@
-"""From a folder of Hugging Face, or a file that `LanguageModel.save` wrote, to a language model."""
+"""Language models of folders of Hugging Face, GGUF files, and files that `LanguageModel.save` wrote."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CACHE_TOKENS = 4096
 def from_pretrained(
     path: str | os.PathLike[str], *, cache_tokens: int | None = None, options: Options | None = None
 ) -> LanguageModel:
-    """Open a language model with its tokenizer and chat template: compile a Hugging Face folder, or load a
-    file that `save` wrote.
+    """Open a language model with its tokenizer and chat template: compile a Hugging Face folder or a GGUF
+    file, or load a file that `save` wrote.
 
     Args:
         path: The folder: config.json, safetensors files, tokenizer.json; perhaps tokenizer_config.json,
-            chat_template.jinja and generation_config.json. Or the file.
+            chat_template.jinja and generation_config.json. Or a file; weights of GGUF stay quantised.
         cache_tokens: The tokens of all sequences together whose keys and values are kept; None: 4096, or
             those of the file.
         options: Of the compilation, such as weights in int8.

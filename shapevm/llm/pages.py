@@ -9,8 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..jit.families.paged_attention.spec import PAGE
+from ..vm.errors import ArgumentError
 
 ROOT = b""  # the key of the page before the first
+
+
+def pages_of(cache_tokens: int) -> int:
+    """Return the pages of a cache of so many positions. Raises ArgumentError for another number."""
+    if isinstance(cache_tokens, bool) or not isinstance(cache_tokens, int) or not 1 <= cache_tokens < 1 << 24:
+        raise ArgumentError(f"cache_tokens is {cache_tokens!r}; it must be a whole number from 1 to 16777215")
+    return -(-cache_tokens // PAGE)
 
 
 def page_key(parent: bytes, tokens: Sequence[int]) -> bytes:

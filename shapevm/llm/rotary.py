@@ -18,8 +18,8 @@ ROPE: Schema = MapOf(OneOf((_VALUE, MapOf(_VALUE, most=32)), "settings of rotary
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotation of the first `size` numbers of a head. `scaling`: its kind, "default", "linear" or "llama3",
-    with its factors."""
+    """Rotation of the first `size` numbers of a head. `scaling`: its kind, "default", "linear", "llama3" or
+    "divided", by a factor for each frequency, with its factors."""
 
     base: float
     size: int
@@ -42,10 +42,15 @@ def _llama3(
     return np.asarray((1 - share) * plain / factor + share * plain)
 
 
+def _divided(plain: np.ndarray[Any, Any], *divisors: float) -> np.ndarray[Any, Any]:
+    return plain / np.array(divisors, np.float32)
+
+
 _SCALINGS: Mapping[str, Callable[..., Any]] = {
     "default": lambda plain: plain,
     "linear": lambda plain, factor: plain / factor,
     "llama3": _llama3,
+    "divided": _divided,
 }
 #: The keys of each kind's factors.
 _FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -67,8 +72,8 @@ def rotary(said: Mapping[str, Any], kind: str, size: int) -> Rotary:
     base = _number(rope, "rope_theta", said.get("rope_theta", 1e4))
     share = _number(rope, "partial_rotary_factor", said.get("partial_rotary_factor", 1.0))
     scaling = rope.get("rope_type") or rope.get("type") or "default"
-    if scaling not in _SCALINGS:
-        known = ", ".join(_SCALINGS)
+    if scaling not in _FACTORS:
+        known = ", ".join(_FACTORS)
         raise Refused(f"the scaling {scaling!r:.40} of rotary positions is unknown; known are {known}")
     rotated = int(size * share)
     if base <= 0 or not 0 < share <= 1 or rotated % 2 or not rotated:

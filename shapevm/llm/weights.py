@@ -10,6 +10,7 @@ import numpy as np
 
 from ..jit.evaluation import bf16_to_f32
 from ..nn.module import Parameter
+from ..nn.quantised import Quantised
 from ..nn.weights import read_tensors
 from ..vm.errors import ArgumentError, FileError
 from ..vm.schema import MapOf, Number, Object, OneOf, Text, decode
@@ -17,6 +18,7 @@ from .architectures import INNER, OUTER
 from .models import Decoder
 
 Array = np.ndarray[Any, Any]
+Values = Array | Quantised
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _INDEX = Object(
     {"weight_map": MapOf(Text(most=256, plain=True))}, {"metadata": MapOf(OneOf((Number(), Text())))}
@@ -25,9 +27,9 @@ _PREFIXES = ("model.", "transformer.")  # some folders leave them out
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}
 
 
-def load_weights(decoder: Decoder, tensors: Iterable[tuple[str, Array]], where: str) -> None:
-    """Give each parameter its values from tensors f32 with the names of a folder of Hugging Face; other
-    tensors are left out.
+def load_weights(decoder: Decoder, tensors: Iterable[tuple[str, Values]], where: str) -> None:
+    """Give each parameter its values from tensors, f32 or quantised, with the names of a folder of Hugging
+    Face; other tensors are left out.
 
     Raises ArgumentError, which names `where` and the tensor, for one that is missing or has another shape.
     """
@@ -62,12 +64,12 @@ def _short(name: str) -> str:
     return name
 
 
-def _give(decoder: Decoder, parts: list[Parameter], values: Array, name: str, where: str) -> None:
+def _give(decoder: Decoder, parts: list[Parameter], values: Values, name: str, where: str) -> None:
     """Split the rows of a tensor among parameters."""
     kind = decoder.config.kind
     is_inner = len(parts[0].shape) == 2 and ".h." in f".{name}"
-    if "transposed" in kind.traits and is_inner and values.ndim == 2:
-        values = values.T
+    if "transposed" in kind.traits and is_inner and len(values.shape) == 2:
+        values = values.transposed() if isinstance(values, Quantised) else values.T
     rows = [int(part.shape[0]) for part in parts]
     shape = (sum(rows), *parts[0].shape[1:])
     if values.shape != shape:
@@ -75,9 +77,17 @@ def _give(decoder: Decoder, parts: list[Parameter], values: Array, name: str, wh
             f"{where}: tensor {name!r:.100} has the shape {list(values.shape)}; its config says {list(shape)}"
         )
     if kind.norm == "rms1" and len(shape) == 1 and name.endswith("weight"):
-        values = values + np.float32(1)
-    for part, given in zip(parts, np.split(values, np.cumsum(rows)[:-1]), strict=True):
-        part.array = np.ascontiguousarray(given)
+        values = (values.values() if isinstance(values, Quantised) else values) + np.float32(1)
+    end = 0
+    for part, n in zip(parts, rows, strict=True):
+        begin, end = end, end + n
+        part.array = _rows(values, begin, end)
+
+
+def _rows(values: Values, begin: int, end: int) -> Values:
+    if isinstance(values, Quantised):
+        return values if (begin, end) == (0, values.shape[0]) else values.rows(begin, end)
+    return np.ascontiguousarray(values[begin:end])
 
 
 def folder_tensors(folder: Path) -> Iterator[tuple[str, Array]]:

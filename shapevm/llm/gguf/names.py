@@ -43,6 +43,7 @@ def _transposed(values: Values, n_heads: int) -> Values:
     return _each(np.transpose, values)
 
 
+FREQUENCIES = "rope_freqs.weight"  # divisors of the frequencies of rotary positions
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 INNER = {
     "attn_norm": "input_layernorm",
@@ -134,6 +135,8 @@ def config_of(file: GgufFile) -> dict[str, Any]:
     name, naming = _naming(file)
     found = {key: file.metadata.get(f"{name}.{other}") for other, key in KEYS.items()}
     config = {key: value for key, value in found.items() if value is not None}
+    if name == "gemma3":
+        config |= _scale_of_gemma(config)
     table = file.places.get("token_embd.weight")
     return {
         **config,
@@ -142,6 +145,14 @@ def config_of(file: GgufFile) -> dict[str, Any]:
         "vocab_size": table.shape[0] if table and table.shape else 0,
         "tie_word_embeddings": "output.weight" not in file.places,
     }
+
+
+def _scale_of_gemma(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number whose root divides scores: the size of a head, except in the model of 62 layers."""
+    width, heads, size = (config.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    is_largest = config.get("num_hidden_layers") == 62 and isinstance(width, int) and isinstance(heads, int)
+    scalar = width // heads if is_largest and width and heads else size
+    return {} if scalar is None else {"query_pre_attn_scalar": scalar}
 
 
 def _rotation(file: GgufFile, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +175,7 @@ def _rotation(file: GgufFile, name: str, config: Mapping[str, Any]) -> dict[str,
 
 def tensor_names(file: GgufFile) -> dict[str, str]:
     """Return the names of a file's tensors by those of a folder. Raises ArgumentError for an unknown
-    architecture, and for a tensor that its folders do not have, such as factors of rotations."""
+    architecture, and for a tensor that its folders do not have, such as long factors of rotations."""
     _, naming = _naming(file)
     outer, inner = {**OUTER, **naming.outer}, {**INNER, **naming.inner}
     names = {}
@@ -176,7 +187,7 @@ def tensor_names(file: GgufFile) -> dict[str, str]:
             names[f"{naming.layers}.{number}.{inner[part]}.{kind}"] = name
         elif stem in outer:
             names[f"{outer[stem]}.{kind}"] = name
-        else:
+        elif name != FREQUENCIES:
             raise ArgumentError(
                 f'{file.path}: tensor "{name:.80}" is unknown for {naming.architecture}; models with it are '
                 "not read"

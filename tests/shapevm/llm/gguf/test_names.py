@@ -87,7 +87,12 @@ def test_norms_of_gemma_and_weights_of_gpt2() -> None:
     ("architecture", "name", "sizes", "message"),
     [
         ("mamba", "x.weight", {}, "the architecture 'mamba' is unknown"),
-        ("llama", "rope_freqs.weight", {}, 'tensor "rope_freqs.weight" is unknown for LlamaForCausalLM'),
+        (
+            "llama",
+            "rope_factors_long.weight",
+            {},
+            'tensor "rope_factors_long.weight" is unknown for LlamaForCausalLM',
+        ),
         ("llama", "blk.0.attn_q.weight", {"attention__head_count": [4]}, "has 2 rows, not those of"),
         ("llama", "blk.0.attn_q.weight", {"attention__head_count": 0}, "has 2 rows, not those of"),
         ("llama", "blk.0.attn_q.weight", {"attention__head_count": 3}, "has 2 rows, not those of"),
@@ -96,4 +101,4 @@ def test_norms_of_gemma_and_weights_of_gpt2() -> None:
 def test_other_files_are_refused(architecture: str, name: str, sizes: Any, message: str) -> None:
     file = file_of(architecture, {name: np.zeros((2, 3))}, **sizes)
     with pytest.raises(ArgumentError, match=message):
-        tensor_of(file, tensor_names(file)[f"{name}"] if name == "rope_freqs.weight" else name)
+        tensor_of(file, tensor_names(file)[f"{name}"] if name == "rope_factors_long.weight" else name)
