@@ -1,6 +1,7 @@
-"""Programs with `Dim.AUTO` on every axis that take fewer sizes than torch.export's own, are refused or wrong.
+"""Programs with `Dim.AUTO` on every axis that take fewer sizes than torch.export's own, are refused or wrong;
+or traced programs (`torch.jit.trace`) that do not give what the trace gives.
 
-    python -m tests.freed.coverage [--kinds operators,modules,programs] [--ops REGEX] [--limit 2]
+    python -m tests.freed.coverage [--door script] [--kinds operators,modules,programs] [--ops REGEX]
 
 Verdicts are kept in build/freed/verdicts.json: `--again bad` (the default) judges what is new or not right.
 """
@@ -17,7 +18,7 @@ from typing import Any
 from ..opinfo.kept import keep_all, read
 from .verdicts import BAD
 
-MODE = "auto"
+MODES = {"export": "auto", "script": "script"}  # by door
 KEPT = Path(__file__).parents[2] / "build" / "freed" / "verdicts.json"
 
 
@@ -26,11 +27,12 @@ def main() -> None:
     options = _options()
     if options.again != "none":
         _judge(options)
-    found, _ = read(KEPT)
+    found, mode = read(KEPT)[0], MODES[options.door]
     found = {key: rows for key, rows in found.items() if re.search(options.ops, key[0])}
     for kind in options.kinds.split(","):
         counts: Counter[str] = Counter()
-        for name, rows in ((key[0], rows) for key, rows in found.items() if key[1] == kind):
+        mine = [(key[0], rows) for key, rows in found.items() if key[1:] == (kind, mode)]
+        for name, rows in mine:
             counts.update(verdict for verdict, _ in rows)
             for i, (verdict, detail) in enumerate(rows):
                 if verdict in BAD:
@@ -40,6 +42,7 @@ def main() -> None:
 
 def _options() -> Any:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--door", default="export", choices=MODES)
     parser.add_argument("--kinds", default="operators,modules,programs")
     parser.add_argument("--ops", default="", help="only those whose name matches")
     parser.add_argument("--limit", type=int, default=2, help="samples of an operator or module")
@@ -52,14 +55,15 @@ def _options() -> Any:
 def _judge(options: Any) -> None:
     from ..opinfo import pool
     from .cases import Source, cells
-    from .verdicts import judge_one, prepare
+    from .verdicts import judge_one, judge_traced, prepare
 
-    source = Source()
+    source, mode = Source(), MODES[options.door]
+    judge = judge_one if options.door == "export" else judge_traced
     kept, _ = read(KEPT)
     named = [cell for cell in cells(options.kinds.split(",")) if re.search(options.ops, cell.op)]
-    wanted = [cell for cell in named if is_due(kept.get((cell.op, cell.dtype, MODE)), options.again)]
-    suite = pool.Suite(prepare, source.samples, source.calls, judge_one)
-    tasks = [((cell,), MODE, options.limit) for cell in wanted]
+    wanted = [cell for cell in named if is_due(kept.get((cell.op, cell.dtype, mode)), options.again)]
+    suite = pool.Suite(prepare, source.samples, source.calls, judge)
+    tasks = [((cell,), mode, options.limit) for cell in wanted]
     keep_all(KEPT, pool.run(tasks, suite, options.jobs, options.seconds), len(tasks), "cells")
 
 

@@ -26,6 +26,7 @@ from shapevm.settings import settings
 from ..opinfo import verdicts as eager
 from ..opinfo.cases import Call
 from ..opinfo.verdicts import Verdict, line
+from .cases import of_tensors
 
 #: `narrower`: sizes that torch.export's program takes are refused, and a log line says so; `silent`: none
 #: does; `raw`: an error that is not one of shapevm's. The others are those of `opinfo.verdicts`.
@@ -55,6 +56,32 @@ def judge_one(op: str, call: Call, mode: str = "dynamic") -> Verdict:
     with torch.no_grad():
         drawn = list(_drawn(own, call.tensors))
     return judge_against(case, own.module, drawn, call, dynamic_shapes=shapes)
+
+
+def judge_traced(op: str, call: Call, mode: str = "") -> Verdict:
+    """Return the verdict of a traced program: at other sizes it must give what the trace gives there."""
+    try:
+        with torch.no_grad():
+            traced = torch.jit.trace(call, tuple(x.clone() for x in call.tensors), check_trace=False)
+    except Exception as error:
+        return Verdict("skipped", f"trace: {line(error)}")
+    case = eager._case(op, of_tensors(traced, call.tensors))
+    if isinstance(case, Verdict):
+        return case
+    return judge_against(case, lambda: traced, _other_sizes(case.call.tensors), traced)
+
+
+def _other_sizes(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return the tensors with a first axis of another size, where equal sizes stay equal, and with all axes
+    longer; none where one has no elements."""
+    if any(x.numel() == 0 for x in tensors):
+        return []
+    first = [{x.shape[0]: size for x in tensors if x.dim()} for size in (1, 5)]
+    longer = {size: 2 * size for x in tensors for size in x.shape}
+    return [
+        [resized(x, (sizes.get(x.shape[0], 0), *x.shape[1:]) if x.dim() else ()) for x in tensors]
+        for sizes in first
+    ] + [[resized(x, [longer[size] for size in x.shape]) for x in tensors]]
 
 
 def judge_against(

@@ -27,10 +27,9 @@ from ..freed import verdicts
 from ..freed.cases import of_tensors
 from ..freed.coverage import is_due
 from ..models import vision
-from ..opinfo import verdicts as eager
 from ..opinfo.cases import SEED, Call, Cell
 from ..opinfo.kept import Found, keep_all, read
-from ..opinfo.verdicts import RIGHT, Verdict, line
+from ..opinfo.verdicts import RIGHT, Verdict
 
 PROGRAMS = Path(__file__).parent / "programs"
 KEPT = Path(__file__).parents[2] / "build" / "packages" / "verdicts.json"
@@ -70,31 +69,7 @@ def call_of(cell: Cell) -> Call:
 
 def judge(op: str, call: Call, door: str) -> Verdict:
     """Return the verdict of a program by one door."""
-    return verdicts.judge_one(op, call) if door == "export" else judge_traced(op, call)
-
-
-def judge_traced(op: str, call: Call) -> Verdict:
-    """Return the verdict of a traced program: at other sizes it must give what the trace gives there."""
-    try:
-        with torch.no_grad():
-            traced = torch.jit.trace(call, tuple(x.clone() for x in call.tensors), check_trace=False)
-    except Exception as error:
-        return Verdict("skipped", f"trace: {line(error)}")
-    case = eager._case(op, of_tensors(traced, call.tensors))
-    if isinstance(case, Verdict):
-        return case
-    return verdicts.judge_against(case, lambda: traced, _other_sizes(case.call.tensors), traced)
-
-
-def _other_sizes(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Return the tensors with a first axis of another size, where equal sizes stay equal, and with all axes
-    longer."""
-    first = [{x.shape[0]: size for x in tensors if x.dim()} for size in (1, 5)]
-    longer = {size: 2 * size for x in tensors for size in x.shape}
-    return [
-        [verdicts.resized(x, (sizes.get(x.shape[0], 0), *x.shape[1:]) if x.dim() else ()) for x in tensors]
-        for sizes in first
-    ] + [[verdicts.resized(x, [longer[size] for size in x.shape]) for x in tensors]]
+    return verdicts.judge_one(op, call) if door == "export" else verdicts.judge_traced(op, call)
 
 
 def _prepare() -> None:

@@ -36,7 +36,8 @@ from ..values.scalars import PYTHON, scalar_op
 from ..values.values import is_size
 from ..walk import Walk
 from .arguments import is_layout
-from .einsum import tied
+from .small_sizes import Sizes, are_alike, breaking
+from .tied import tied
 
 _HINTS = (
     5,
@@ -52,6 +53,9 @@ _HINTS = (
     41,
     43,
 )  # for sizes that the example does not have
+#: Python's functions of numbers -> TorchScript's names, where they differ.
+_OF_NUMBERS = {"float": "Float", "int": "Int", "truediv": "div"}
+_READS_OF_SIZES = ("aten.sym_size.int", "aten.sym_numel.default")
 _LOG = logging.getLogger("shapevm")
 
 
@@ -72,8 +76,7 @@ def decomposed(
 ) -> Any:
     """Import an operator in parts; return its results. `is_called`: PyTorch is called for the whole of it.
     Raises UnsupportedOp naming it if a part has no converter either, or torch cannot trace it."""
-    if overload == "aten.einsum.default":
-        args = [args[0], tied(importer.builder, args[0], args[1]), *args[2:]]
+    args = tied(importer.builder, overload, args)
     tracing = _Tracing(importer)
     space, name, suffix = overload.split(".")
     target = getattr(getattr(getattr(torch.ops, space), name), suffix)
@@ -92,7 +95,8 @@ def decomposed(
         raise UnsupportedOp(f"{overload} has no converter, and torch cannot take it apart: {first}") from None
     if not all(_can_import(importer, node) for node in _calls(traced)):
         importer.require([(overload, importer.builder.source)])
-    tracing.require(overload)
+    is_drawn = torch.Tag.nondeterministic_seeded in target.tags
+    tracing.require(overload, lambda broken: not is_drawn and are_alike(call, traced, tracing.values, broken))
     return _Parts(importer, tracing, traced, overload if is_called else "").run()
 
 
@@ -118,7 +122,7 @@ def _traced(call: Callable[..., Any], fakes: Sequence[Any], is_whole: bool) -> t
 def _calls(traced: torch.fx.GraphModule) -> list[Any]:
     """Return the calls of operators in a graph, reading sizes apart."""
     found = [node for node in traced.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
-    return [node for node in found if node.target is not torch.ops.aten.sym_size.int]
+    return [node for node in found if str(node.target) not in _READS_OF_SIZES]
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -197,10 +201,15 @@ class _Tracing:
         found = sympy.sympify(expr).subs(self._ours, simultaneous=True)
         return found if isinstance(found, sympy.logic.boolalg.Boolean) else simplify(found)
 
-    def require(self, overload: str) -> None:
-        """Make the assumptions of tracing about sizes part of the contract, or a check of every call."""
+    def require(self, overload: str, is_right_at: Callable[[Sizes], bool]) -> None:
+        """Make the assumptions of tracing about sizes part of the contract, or a check of every call, except
+        for those that exclude small sizes at which the trace is right."""
+        known = {name: self._hint(symbol(name)) for name in self.contract}
         for guard in self.env.guards:
             condition = self.in_ours(self.symbols.translate(guard.expr))
+            broken = breaking(condition, known)
+            if broken and all(map(is_right_at, broken)):
+                continue
             if isinstance(condition, sympy.Eq):
                 _LOG.info("%s fixes sizes: %s", overload, condition)
                 self.importer.require_equal(condition.lhs, condition.rhs)
@@ -250,7 +259,7 @@ class _Parts:
     def _number(self, node: torch.fx.Node, args: list[Any]) -> Any:
         """Return the result of a Python function for numbers computed from sizes."""
         name = getattr(node.target, "__name__", "").strip("_").removeprefix("sym_")
-        name = name.capitalize() if name in ("float", "int") else name
+        name = _OF_NUMBERS.get(name, name)
         if name not in PYTHON:
             raise UnsupportedOp(f"PyTorch computes {name} of sizes here, which cannot be compiled")
         return scalar_op(self.importer.builder, name, args)
