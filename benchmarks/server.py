@@ -1,6 +1,6 @@
-"""A server's capacity, and its latencies under open-loop load, beside other servers.
+"""A server's capacity, and its latencies under open-loop load, beside queueing theory and other servers.
 
-python benchmarks/server.py [MODEL.svm] [--seconds 10] [--peer NAME=COMMAND]...
+python benchmarks/server.py [MODEL.svm] [--seconds 10] [--tokens N] [--peer NAME=COMMAND]...
 
 MODEL.svm is an encoder of texts, by default MiniLM. COMMAND starts a server with POST /v1/embeddings at
 {port}, for example `--peer "sentence-transformers=python benchmarks/peer_server.py FOLDER {port}"` or
@@ -9,12 +9,18 @@ MODEL.svm is an encoder of texts, by default MiniLM. COMMAND starts a server wit
 The capacity is measured with 1, 8 and 64 clients that never pause. Then as many clients together send
 requests at 80 % of the greatest capacity, at random times that do not depend on the answers: a latency counts
 from the time at which its request was due. The service time is that of one client that never pauses.
+
+Theory: the same texts arrive at the same times at one queue that answers in order, does nothing else, and
+takes for each text its share of 1 / capacity (the time that the text took alone, by the mean of these).
+`--tokens N` sends texts of N tokens only: their service times are all alike. The clients are one process that
+sends bytes prepared before; it shares the server's cores, and its share of a core is shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import shlex
 import socket
@@ -22,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,104 +36,172 @@ import httpx2
 from measure import median, percentile
 from rich.console import Console
 from rich.table import Table
-from text_models import corpus_texts, minilm
+from text_models import corpus, corpus_texts, minilm, tokenizer
 
 import shapevm
 
 CLIENTS, SHARE = (1, 8, 64), 0.8
 SHAPEVM = f"{sys.executable} -m shapevm serve {{model}} --port {{port}}"
+HEAD = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @contextmanager
-def server(command: str, model: Path) -> Iterator[str]:
-    """Run a server at a free port; give its URL once it is ready."""
+def server(command: str, model: Path) -> Iterator[int]:
+    """Run a server at a free port; give the port once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+        port = int(free.getsockname()[1])
     command = command.format(model=model, port=port)
     process = subprocess.Popen(
         shlex.split(command), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
     )
-    url = f"http://127.0.0.1:{port}"
     try:
         while True:
             assert process.poll() is None, f"the server ended: {command}"
             try:
-                httpx2.get(f"{url}/health", timeout=60)
+                httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60)
                 break
             except httpx2.TransportError:
                 time.sleep(0.05)
-        yield url
+        yield port
     finally:
         process.terminate()
         process.wait()
 
 
-async def ask(client: httpx2.AsyncClient, text: str) -> None:
-    given = {"input": text, "encoding_format": "base64"}
-    answer = await client.post("/v1/embeddings", json=given)
-    assert answer.status_code == 200, answer.text
+class Clients:
+    """Connections to a server: as many as requests wait, kept for the next ones."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._free = port, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
+
+    async def ask(self, request: bytes) -> None:
+        """Send a request and read its answer, which must have status 200."""
+        connection = self._free.pop() if self._free else None
+        reader, writer = connection or await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 200"), head
+        await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0]))
+        self._free.append((reader, writer))
+
+    def close(self) -> None:
+        for _, writer in self._free:
+            writer.close()
 
 
-def client(url: str) -> httpx2.AsyncClient:
-    """Return a client with a connection for each request that waits, kept for the next ones."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    return httpx2.AsyncClient(base_url=url, timeout=60, limits=limits, verify=False)
+def requests(texts: Sequence[str]) -> list[bytes]:
+    """Return each text as a request."""
+    bodies = [json.dumps({"input": text, "encoding_format": "base64"}).encode() for text in texts]
+    return [b"%sContent-Length: %d\r\n\r\n%s" % (HEAD, len(body), body) for body in bodies]
 
 
-async def closed_loop(url: str, n_clients: int, seconds: float) -> list[float]:
-    """Return the milliseconds of the requests of clients that never pause, answered in so many seconds."""
-    given, found = corpus_texts(1000), []
+async def closed_loop(
+    port: int, given: Sequence[bytes], n_clients: int, seconds: float
+) -> list[tuple[bytes, float]]:
+    """Return each request of clients that never pause, answered in so many seconds, and its milliseconds."""
+    found, clients = [], Clients(port)
 
     async def work(index: int) -> None:
         source = random.Random(index)
         while (start := time.monotonic()) < end:
-            await ask(shared, source.choice(given))
+            await clients.ask(request := source.choice(given))
             if (now := time.monotonic()) < end:
-                found.append((now - start) * 1e3)
+                found.append((request, (now - start) * 1e3))
 
-    async with client(url) as shared:
-        end = time.monotonic() + seconds
-        await asyncio.gather(*map(work, range(n_clients)))
+    end = time.monotonic() + seconds
+    await asyncio.gather(*map(work, range(n_clients)))
+    clients.close()
     return found
 
 
-async def open_loop(url: str, n_clients: int, rate: float, seconds: float) -> list[float]:
-    """Return the milliseconds of requests that clients send at a rate in all."""
-    given, found = corpus_texts(1000), []
+def arrivals(
+    given: Sequence[bytes], n_clients: int, rate: float, seconds: float
+) -> list[tuple[float, bytes]]:
+    """Return when each of the clients' requests is due, and the request."""
+    found = []
+    for source in map(random.Random, range(n_clients)):
+        due = 0.0
+        while (due := due + source.expovariate(rate / n_clients)) < seconds:
+            found.append((due, source.choice(given)))
+    return sorted(found)
 
-    async def timed(text: str, due: float) -> None:
-        await ask(shared, text)
-        found.append((time.monotonic() - due) * 1e3)
 
-    async def work(index: int) -> None:
-        source, tasks, due = random.Random(index), [], begun
-        while (due := due + source.expovariate(rate / n_clients)) < begun + seconds:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            tasks.append(asyncio.create_task(timed(source.choice(given), due)))
-        await asyncio.gather(*tasks)
+async def open_loop(port: int, due: Sequence[tuple[float, bytes]]) -> list[float]:
+    """Return the milliseconds of requests, each from the time at which it was due to its answer."""
+    found, tasks, clients = [], [], Clients(port)
 
-    async with client(url) as shared:
-        begun = time.monotonic()
-        await asyncio.gather(*map(work, range(n_clients)))
+    async def timed(request: bytes, at: float) -> None:
+        await clients.ask(request)
+        found.append((time.monotonic() - at) * 1e3)
+
+    begun = time.monotonic()
+    for at, request in due:
+        await asyncio.sleep(max(0.0, begun + at - time.monotonic()))
+        tasks.append(asyncio.create_task(timed(request, begun + at)))
+    await asyncio.gather(*tasks)
+    clients.close()
     return found
 
 
-def measured(name: str, url: str, seconds: float) -> Table:
+def theory(due: Sequence[tuple[float, bytes]], service: Mapping[bytes, float]) -> list[float]:
+    """Return the milliseconds of the same requests in one queue, by their milliseconds of service."""
+    found, free = [], 0.0
+    for at, request in due:
+        free = max(free, at * 1e3) + service[request]
+        found.append(free - at * 1e3)
+    return found
+
+
+def services(alone: Sequence[tuple[bytes, float]], given: Sequence[bytes], rate: float) -> dict[bytes, float]:
+    """Return the milliseconds that each request takes of a queue with this capacity. A request that was not
+    measured takes those of the one nearest in length."""
+    times: dict[bytes, list[float]] = {}
+    for request, milliseconds in alone:
+        times.setdefault(request, []).append(milliseconds)
+    own = {request: median(found) for request, found in times.items()}
+    for request in given:
+        near = min(times, key=lambda other: abs(len(other) - len(request)))
+        own.setdefault(request, own[near])
+    scale = 1e3 / rate / (sum(own[request] for request in given) / len(given))
+    return {request: scale * milliseconds for request, milliseconds in own.items()}
+
+
+def measured(name: str, port: int, given: Sequence[bytes], seconds: float) -> Table:
     """Return a server's table."""
-    asyncio.run(closed_loop(url, CLIENTS[-1], seconds / 2))  # kernels are compiled
-    closed = {n: asyncio.run(closed_loop(url, n, seconds)) for n in CLIENTS}
-    most, service = max(map(len, closed.values())) / seconds, median(closed[1])
+    asyncio.run(closed_loop(port, given, CLIENTS[-1], seconds / 2))  # kernels are compiled
+    asyncio.run(closed_loop(port, given, 1, seconds / 2))
+    begun = time.monotonic(), time.process_time()
+    closed = {n: asyncio.run(closed_loop(port, given, n, seconds)) for n in CLIENTS}
+    own = (time.process_time() - begun[1]) / (time.monotonic() - begun[0])
+    most, alone = max(map(len, closed.values())) / seconds, [taken for _, taken in closed[1]]
+    expected, service = services(closed[1], given, most), median(alone)
     table = Table(
-        "clients", "requests/s", "at 80 %: ms, median", "p99", "p99 by service time",
+        "clients", "requests/s", "at 80 %: ms, median", "p99", "by service time", "theory: median", "p99",
+        "by service time",
         title=f"{name}: capacity {most:.0f} requests/s, service time {service:.1f} ms (p99 "
-        f"{percentile(closed[1], 0.99):.1f})",
+        f"{percentile(alone, 0.99):.1f}); the clients take {own:.0%} of a core",
     )  # fmt: skip
     for n in CLIENTS:
-        times = asyncio.run(open_loop(url, n, SHARE * most, seconds))
-        p99 = percentile(times, 0.99)
-        row = len(closed[n]) / seconds, median(times), p99
-        table.add_row(str(n), *(f"{figure:.1f}" for figure in row), f"{p99 / service:.1f}")
+        due = arrivals(given, n, SHARE * most, seconds)
+        row = [len(closed[n]) / seconds]
+        for times in (asyncio.run(open_loop(port, due)), theory(due, expected)):
+            p99 = percentile(times, 0.99)
+            row += [median(times), p99, p99 / service]
+        table.add_row(str(n), *(f"{figure:.1f}" for figure in row))
     return table
+
+
+def texts_of(n_tokens: int) -> list[str]:
+    """Return 1,000 texts of the corpus: with its lengths, or of so many tokens each."""
+    if not n_tokens:
+        return corpus_texts(1000)
+    words, found, source = corpus(), list[str](), random.Random(0)
+    while len(found) < 1000:
+        start = source.randrange(len(words) - n_tokens)
+        encoded = tokenizer().encode(text := " ".join(words[start : start + n_tokens]))
+        if len(encoded.ids) >= n_tokens:
+            found.append(text[: encoded.offsets[n_tokens - 2][1]])
+    return found
 
 
 def main() -> None:
@@ -135,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--tokens", type=int, default=0, help="tokens of each text; 0: the corpus's lengths")
     parser.add_argument("--options", default="", help="further options of shapevm serve")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     given = parser.parse_args()
@@ -143,9 +218,10 @@ def main() -> None:
         if not model.exists():
             shapevm.SentenceEncoder(minilm()).save(model)
         servers = [f"shapevm={SHAPEVM} {given.options}", *given.peer]
+        texts = requests(texts_of(given.tokens))
         for name, _, command in (each.partition("=") for each in servers):
-            with server(command, model) as url:
-                Console(width=80).print(measured(name, url, given.seconds))
+            with server(command, model) as port:
+                Console(width=100).print(measured(name, port, texts, given.seconds))
 
 
 if __name__ == "__main__":

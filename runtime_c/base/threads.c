@@ -48,10 +48,11 @@ static struct pool {
   _Alignas(CACHE_LINE) _Atomic int32_t n_inside;
   _Atomic int32_t is_awaited; /* the caller sleeps until no thread is inside */
   job job;
-  svm_rt error;             /* the first that a worker reported, under `lock` */
-  sharing sharing;          /* learns while `busy` is held */
-  _Atomic int32_t n_wanted; /* threads, the caller included; 0: not decided yet */
-  int32_t n_running;        /* workers, changed while `busy` is held */
+  svm_rt error;                                 /* the first that a worker reported, under `lock` */
+  sharing sharing;                              /* learns while `busy` is held */
+  _Atomic int32_t n_wanted;                     /* threads, the caller included; 0: not decided yet */
+  _Alignas(CACHE_LINE) _Atomic int32_t n_calls; /* threads that are in calls */
+  int32_t n_running;                            /* workers, changed while `busy` is held */
   pthread_t workers[SVM_LIMIT_THREADS];
   pthread_mutex_t lock;
   pthread_cond_t wake, left;
@@ -201,15 +202,16 @@ static void wait_for_workers(void) {
 }
 
 static void *work(void *argument) {
-  (void)argument;
-  float_mode_set(); /* not that of the thread that started this one */
+  int32_t own = (int32_t)(intptr_t)argument; /* its number among the threads of a job */
+  float_mode_set();                          /* not that of the thread that started this one */
   svm_rt rt = {0};
   uint64_t seen = 0;
   while (!atomic_load(&pool.is_ending)) {
     wait_for_news(seen);
     seen = atomic_load(&pool.number);
     atomic_fetch_add(&pool.n_inside, 1);
-    if (atomic_load(&pool.open) == seen && seen && !rt_reserve(&rt, pool.job.scratch)) {
+    if (atomic_load(&pool.open) == seen && seen && own < pool.job.n_threads &&
+        !rt_reserve(&rt, pool.job.scratch)) {
       rt.prepared = NOTHING_PREPARED;
       take_share(&pool.job, &rt);
       report(&rt);
@@ -283,7 +285,9 @@ static void start_workers(void) {
   static int is_registered;
   if (!is_registered) is_registered = !pthread_atfork(NULL, NULL, forget_workers);
   int32_t n = threads_count() - 1;
-  while (pool.n_running < n && !threads_start(&pool.workers[pool.n_running], work, NULL)) pool.n_running++;
+  while (pool.n_running < n &&
+         !threads_start(&pool.workers[pool.n_running], work, (void *)(intptr_t)(pool.n_running + 1)))
+    pool.n_running++;
 }
 
 int32_t svm_get_threads(void) { return threads_count(); }
@@ -300,6 +304,26 @@ int32_t svm_set_threads(int32_t n, svm_error *error) {
   atomic_store(&pool.n_wanted, n);
   atomic_flag_clear(&pool.busy);
   return SVM_OK;
+}
+
+/* Calls ---------------------------------------------------------------------------------------- */
+
+static _Thread_local int32_t own_calls; /* of this thread, within each other: they count as one */
+
+void threads_enter_call(void) {
+  if (!own_calls++) atomic_fetch_add_explicit(&pool.n_calls, 1, memory_order_relaxed);
+}
+
+void threads_leave_call(void) {
+  if (!--own_calls) atomic_fetch_sub_explicit(&pool.n_calls, 1, memory_order_relaxed);
+}
+
+void threads_forget_calls(void) { atomic_store(&pool.n_calls, own_calls > 0); }
+
+/* Threads for a launch: all but one for each call on another thread. */
+static int32_t threads_free(void) {
+  int32_t n = atomic_load_explicit(&pool.n_calls, memory_order_relaxed);
+  return n > 1 ? threads_count() - n + 1 : threads_count();
 }
 
 /* Jobs ----------------------------------------------------------------------------------------- */
@@ -337,7 +361,7 @@ static void share_job(svm_rt *rt, int64_t start) {
 
 void threads_run(svm_kernel_code *code, void *const *buffers, const int64_t *dims, svm_rt *rt,
                  int64_t n_tiles, int64_t stretch, size_t scratch) {
-  int32_t n = threads_count();
+  int32_t n = threads_free();
   int64_t start = n > 1 && n_tiles > 1 ? now_ns() : 0;
   if (!start || !sharing_pays(&pool.sharing, start) ||
       atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {

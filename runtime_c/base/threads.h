@@ -42,6 +42,12 @@ typedef void svm_kernel_code(void *const *buffers, const int64_t *dims, svm_rt *
 int rt_reserve(svm_rt *rt, size_t scratch);
 void rt_free(svm_rt *rt);
 
+/* A call of a program begins or ends on this thread: a launch leaves a processor to each other thread that is
+ * in one. A forked child has none of those. */
+void threads_enter_call(void);
+void threads_leave_call(void);
+void threads_forget_calls(void);
+
 /* Run tiles 0 <= t < n_tiles on the pool and the calling thread; on the latter alone while the pool is busy.
  * `stretch` >= 1: tiles that may run without a look at the caller's watch. An error that a kernel reports on
  * any thread ends up in *rt. The caller's rt has `scratch` bytes. */

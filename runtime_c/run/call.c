@@ -387,11 +387,13 @@ int32_t svm_call_with(svm_program *p, const svm_call_options *options, int32_t f
             .error = error};
   float_mode host = float_mode_set();
   int was_blocked = mapping_arm(&p->image.weights);
+  threads_enter_call();
   int32_t code = check_strategy(c.strategy, error);
   if (!code) code = check_call(p, options, function, n_inputs, n_outputs, error);
   if (!code) code = check_weights_before(&c);
   if (!code) code = call_checked(&c, options, function, values, n_inputs, allocator, outputs);
   if (code) error->source = program_keep_source(p, error->source);
+  threads_leave_call();
   mapping_disarm(was_blocked);
   float_mode_restore(host);
   context_leave(p, x);

@@ -35,6 +35,7 @@ static void after_in_child(void) {
   mapping_unlock();
   image_unlock();
   timeline_forget_thread();
+  threads_forget_calls();
   for (svm_program *p = open_programs.first; p; p = p->life.next_open) open_programs.restart(p);
   pthread_mutex_init(&open_programs.lock, NULL);
 }

@@ -1,11 +1,12 @@
 /* How the pool shares out the tiles of a launch, with a kernel that notes its blocks and whose workers are
  * slow.
  *
- *   test_sharing N_TILES N_THREADS
+ *   test_sharing N_TILES N_THREADS [N_CALLS]
  *
- * A worker holds its block until all tiles are taken. Prints the blocks in the order in which they were
- * taken, "BEGIN END is-the-caller's", then "cpu MS", the processor time that the caller took for a second
- * launch in which it waited WAIT_MS for a worker. */
+ * N_CALLS: threads that are in calls, this one included; then there is no second launch. A worker holds its
+ * block until all tiles are taken. Prints the blocks in the order in which they were taken, "BEGIN END
+ * is-the-caller's", then "cpu MS", the processor time that the caller took for a second launch in which it
+ * waited WAIT_MS for a worker. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/threads.h"
 
@@ -50,6 +52,20 @@ static void wait(void *const *buffers, const int64_t *dims, svm_rt *rt, int64_t 
   while (!atomic_load(&is_worker_in)) sleep_ms(1);
 }
 
+static void *stay_in_call(void *has_entered) {
+  threads_enter_call();
+  atomic_store((atomic_int *)has_entered, 1);
+  pause();
+  return NULL;
+}
+
+static void enter_call_elsewhere(void) {
+  pthread_t thread;
+  atomic_int has_entered = 0;
+  if (pthread_create(&thread, NULL, stay_in_call, &has_entered)) abort();
+  while (!atomic_load(&has_entered)) sleep_ms(1);
+}
+
 static double cpu_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -58,7 +74,9 @@ static double cpu_ms(void) {
 
 int main(int argc, char **argv) {
   svm_rt rt = {0};
-  if (argc != 3 || svm_set_threads(atoi(argv[2]), NULL)) return 2;
+  if (argc < 3 || argc > 4 || svm_set_threads(atoi(argv[2]), NULL)) return 2;
+  threads_enter_call();
+  for (int i = 1; argc > 3 && i < atoi(argv[3]); i++) enter_call_elsewhere();
   caller = pthread_self();
   n_tiles = atoll(argv[1]);
   threads_run(note, NULL, NULL, &rt, n_tiles, INT64_MAX, 0);
@@ -67,7 +85,7 @@ int main(int argc, char **argv) {
     printf("%" PRId64 " %" PRId64 " %d\n", blocks[i].begin, blocks[i].end, blocks[i].is_caller);
   sleep_ms(PAUSE_MS); /* after such a launch the next ones run alone for a while */
   double begin = cpu_ms();
-  threads_run(wait, NULL, NULL, &rt, 2, INT64_MAX, 0);
+  if (argc == 3) threads_run(wait, NULL, NULL, &rt, 2, INT64_MAX, 0);
   printf("cpu %.3f\n", cpu_ms() - begin);
   rt_free(&rt);
   return 0;

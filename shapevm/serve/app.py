@@ -32,6 +32,8 @@ _RECORD = "shapevm.record"
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies pass events on at once
 _MAX_ID = 100  # characters of a client's request id that are kept
 _READERS = 2  # threads that read requests and write answers
+#: Bytes of a request and texts of an answer that take less time than a change of threads.
+_SMALL_BODY, _SMALL_ANSWER = 2048, 4
 Result = TypeVar("Result")
 
 
@@ -68,7 +70,10 @@ class Endpoint:
         with ExitStack() as held:
             place = held.enter_context(service.admission.admitted())
             given = work.Request(await place.body(request), request.headers, request.path_params)
-            todo = await _unless_left(request, self._in_thread(row.read, service, given))
+            if len(given.body) <= _SMALL_BODY:
+                todo = row.read(service, given)
+            else:
+                todo = await _unless_left(request, self._in_thread(row.read, service, given))
             del given  # the body may be large
             if isinstance(todo, work.Work):
                 return _response(await _unless_left(request, self._run(todo, record)))
@@ -121,6 +126,8 @@ class Endpoint:
         job = Job(todo.payloads, todo.costs)
         results = await todo.batcher.results(job)
         record["waited_ms"] = round(job.waited * 1e3, 3)
+        if len(results) <= _SMALL_ANSWER:
+            return todo.answer(results)
         return await self._in_thread(todo.answer, results)
 
     def _too_late(self) -> Refused:

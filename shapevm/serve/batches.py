@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
 import threading
 import time
@@ -16,13 +17,20 @@ from ..vm.cancel import CancelFlag
 _LOG = logging.getLogger("shapevm.serve")
 
 
+#: Tokens from which on longer batches are hardly faster. A batch has more only where many tokens wait.
+SHORT = 64
+#: A request of n tokens is passed by later ones of at most so many times n tokens.
+PATIENCE = 4
+
+
 class Job:
     """One request's items in a batcher. Its results belong to the event loop's thread; `begun`, the number of
-    items that batches have taken, to whoever holds the batcher's lock."""
+    items that batches have taken, and `rank`, its place in the queue, to whoever holds the batcher's lock."""
 
     def __init__(self, payloads: Sequence[Any], costs: Sequence[int]) -> None:
         self.payloads, self.costs = payloads, costs
-        self.begun = 0
+        self.n_tokens = sum(costs)
+        self.begun, self.rank = 0, 0
         self.entered = time.monotonic()
         self.waited = 0.0  # seconds before its first item ran
         self.cancel = CancelFlag()
@@ -67,8 +75,10 @@ class Rules:
 class Batcher:
     """A queue of requests and the threads that take batches from it.
 
-    A batch takes items in the order of their requests until it is full. A batch that fails is run again in
-    halves, so that an item that cannot be run fails alone.
+    A batch takes items in the order of their requests' ranks until it is full. A rank is the number of tokens
+    that were taken before the request came, and PATIENCE times its own: short requests pass long ones, but
+    only until those have waited in proportion to their length. A batch that fails is run again in halves, so
+    that an item that cannot be run fails alone.
     """
 
     def __init__(
@@ -76,8 +86,9 @@ class Batcher:
     ) -> None:
         """Start the threads. `observe(items, tokens)` is called for each batch."""
         self._run, self._rules, self._observe = run, rules, observe
-        self._waiting: dict[Job, None] = {}  # in order
+        self._waiting: list[Job] = []  # by rank
         self._tokens = 0  # of the waiting items
+        self._taken_tokens = 0  # of all items that batches have taken
         self._ready = threading.Condition()
         self._is_closed = False
         self._threads = [
@@ -93,15 +104,17 @@ class Batcher:
         item."""
         with self._ready:
             if job.payloads:
-                self._waiting[job] = None
-                self._tokens += sum(job.costs)
+                job.rank = self._taken_tokens + PATIENCE * job.n_tokens
+                bisect.insort(self._waiting, job, key=_rank)
+                self._tokens += job.n_tokens
                 self._ready.notify()
         try:
             return await job.results
         finally:
             job.cancel.set()
             with self._ready:
-                if self._waiting.pop(job, self) is None:
+                if job in self._waiting:
+                    self._waiting.remove(job)
                     self._tokens -= sum(job.costs[job.begun :])
 
     def close(self, seconds: float = 1.0) -> None:
@@ -128,8 +141,8 @@ class Batcher:
                         return []
                     self._ready.wait()
                     continue
-                oldest = next(iter(self._waiting))
-                rest = self._rules.max_wait - (time.monotonic() - oldest.entered)
+                oldest = min(job.entered for job in self._waiting)
+                rest = self._rules.max_wait - (time.monotonic() - oldest)
                 if rest <= 0 or self._is_closed or self._tokens >= self._rules.tokens:
                     return self._taken()
                 self._ready.wait(rest)
@@ -137,9 +150,9 @@ class Batcher:
     def _taken(self) -> Batch:
         """Take the items of a batch. The lock is held."""
         batch: Batch = []
-        room, now = self._rules.tokens, time.monotonic()
+        room, now = self._room(), time.monotonic()
         while self._waiting:
-            job = next(iter(self._waiting))
+            job = self._waiting[0]
             if not job.begun:
                 job.waited = now - job.entered
             while job.begun < len(job.costs):
@@ -150,9 +163,15 @@ class Batcher:
                 batch.append((job, job.begun))
                 job.begun += 1
                 self._tokens -= cost
+                self._taken_tokens += cost
                 room -= cost
-            del self._waiting[job]
+            del self._waiting[0]
         return batch
+
+    def _room(self) -> int:
+        """Return the most tokens of the next batch: half of a thread's share of those that wait, so that a
+        text waits for few others of its batch, and the last batches end together. The lock is held."""
+        return min(self._rules.tokens, max(SHORT, self._tokens // (2 * max(1, self._rules.threads))))
 
     def _run_batch(self, batch: Batch) -> None:
         """Run a batch and deliver its results; in halves if it fails."""
@@ -177,3 +196,7 @@ class Batcher:
             by_job.setdefault(job, []).append((index, outcome))
         for job, found in by_job.items():
             job.deliver(found)
+
+
+def _rank(job: Job) -> int:
+    return job.rank

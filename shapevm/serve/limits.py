@@ -18,7 +18,7 @@ class Limits:
     max_texts: int = _limit(2048, 1, "texts of a request")
     max_tokens: int = _limit(1 << 19, 1, "tokens of a request")
     max_requests: int = _limit(512, 1, "requests at once, waiting or running; others get status 429")
-    batch_tokens: int = _limit(4096, 1, "tokens of a batch; a longer text is a batch by itself")
+    batch_tokens: int = _limit(512, 1, "most tokens of a batch; a longer text is a batch by itself")
     max_wait: float = _limit(0.0, 0, "milliseconds that a batch which is not full waits for further texts")
     timeout: float = _limit(60.0, 0.001, "seconds for a request, from its first byte to its answer")
     drain: int = _limit(30, 0, "seconds that running requests have to end after SIGTERM")

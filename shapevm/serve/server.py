@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,8 @@ def serve(service: Service, address: Address) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # uvicorn raises the signals again when it has ended
     server = _Server(_config(service, address, service.limits), service)
+    gc.collect()
+    gc.freeze()  # what exists by now stays: a collection that goes through it would hold up requests
     LOG.info("serving %s", service.name)
     try:
         server.run()

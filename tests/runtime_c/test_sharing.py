@@ -12,10 +12,13 @@ Build = Callable[[str, str], Path]
 LEAST_BLOCK = 2  # that of runtime_c/base/threads.c
 
 
-def shared(build: Build, n_tiles: int, n_threads: int) -> tuple[list[tuple[int, int, bool]], float]:
+def shared(
+    build: Build, n_tiles: int, n_threads: int, n_calls: int = 0
+) -> tuple[list[tuple[int, int, bool]], float]:
     """Return the blocks by their begin, (begin, end, whether the caller ran it), and the milliseconds of
     processor time that a caller takes who waits 200 ms for a worker."""
-    command = [str(build("test_sharing", "plain")), str(n_tiles), str(n_threads)]
+    numbers = [n_tiles, n_threads, *([n_calls] if n_calls else [])]
+    command = [str(build("test_sharing", "plain")), *map(str, numbers)]
     *lines, last = subprocess.run(
         command, check=True, capture_output=True, text=True, timeout=60
     ).stdout.splitlines()
@@ -40,6 +43,17 @@ def test_a_slow_worker_leaves_its_tiles_to_the_caller(build: Build) -> None:
     blocks, _ = shared(build, 1000, 4)
     others = [end - begin for begin, end, is_own in blocks if not is_own]
     assert len(others) <= 3 and len(blocks) > 12
+
+
+@pytest.mark.parametrize(("n_threads", "n_calls"), [(2, 2), (2, 9), (4, 4), (4, 5)])
+def test_calls_that_take_all_processors_run_alone(build: Build, n_threads: int, n_calls: int) -> None:
+    blocks, _ = shared(build, 1000, n_threads, n_calls)
+    assert blocks == [(0, 1000, True)]
+
+
+def test_a_launch_leaves_a_processor_to_each_other_call(build: Build) -> None:
+    blocks, _ = shared(build, 1000, 4, 3)
+    assert blocks[0][1] == 500 and sum(not is_own for _, _, is_own in blocks) <= 1
 
 
 def test_a_caller_that_waits_leaves_its_processor_to_the_worker(build: Build) -> None:

@@ -68,19 +68,48 @@ def test_results_are_in_order(batcher):
     assert all(len(batch) <= 3 for batch in runs.batches)
 
 
-def test_batches_are_full_and_in_order(batcher):
-    one, runs = batcher(tokens=10)
+def batches_of(one, runs, jobs):
+    """Return the batches that jobs become which come at once."""
 
     async def main():
         first = await blocked(one, runs)
-        jobs = [job(1, 2, costs=[4, 4]), job(3, costs=[3]), job(4, costs=[99]), job(5, 6, costs=[9, 1])]
-        tasks = [asyncio.create_task(one.results(each)) for each in jobs]
+        tasks = [asyncio.create_task(one.results(each())) for each in jobs]
         await asyncio.sleep(0)
         runs.released.set()
         await asyncio.gather(first, *tasks)
 
     asyncio.run(main())
-    assert runs.batches == [[0], [1, 2], [3], [4], [5, 6]]
+    return runs.batches[1:]
+
+
+def test_batches_are_full_and_in_order(batcher):
+    jobs = [
+        lambda: job(1, 2, costs=[4, 4]), lambda: job(3, 7, 8, costs=[3, 3, 3]), lambda: job(4, costs=[99]),
+        lambda: job(5, 6, costs=[9, 1]),
+    ]  # fmt: skip
+    assert batches_of(*batcher(tokens=10), jobs) == [[1, 2], [3, 7, 8], [5, 6], [4]]
+
+
+def test_short_requests_pass_long_ones(batcher):
+    jobs = [lambda: job(1, 2, costs=[6, 6]), lambda: job(3, costs=[5]), lambda: job(4, costs=[5])]
+    assert batches_of(*batcher(tokens=10), jobs) == [[3, 4], [1], [2]]
+
+
+def test_a_long_request_is_passed_by_few_tokens(batcher):
+    """A new short request before each batch: they pass the long one until 4 times its tokens were taken."""
+    one, runs = batcher(tokens=1, threads=0)
+
+    async def main():
+        tasks = [asyncio.create_task(one.results(job(-7, costs=[5])))]
+        for number in range(1, 40):
+            tasks.append(asyncio.create_task(one.results(job(number))))
+            await asyncio.sleep(0)
+            one._run_batch(one._next())
+        one._run_batch(one._next())
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert runs.batches.index([-7]) == 4 * (5 - 1)
 
 
 def test_no_items(batcher):
