@@ -340,7 +340,13 @@ def _each(expand: Callable[..., Any], *overloads: str) -> Composite:
     return Composite(tuple(f"aten.{overload}" for overload in overloads), expand)
 
 
+def philox(b: Builder, counters: Value, key: Value) -> Value:
+    """Return 64 random bits of each counter i64[n] under a key i64[1]; no generator takes part."""
+    return b.one("philox", counters, B.expand(b, key, B.shape_of(counters)))
+
+
 COMPOSITES: tuple[Composite, ...] = (
+    Composite(("shapevm.philox.default",), philox),
     _each(rand, "rand.default"),
     _each(rand_like, "rand_like.default"),
     _each(randn, "randn.default"),

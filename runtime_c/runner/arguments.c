@@ -21,6 +21,12 @@ static const char HELP[] =
     "  --offsets FILE.npy     inputs are packed: tokens of several texts, the first of\n"
     "                         each by its offset, i64[texts + 1]; they become rows,\n"
     "                         and an input that is not given their mask\n"
+    "  --generate N           add up to N tokens of a language model to those of\n"
+    "                         --tokens FILE.npy, i64[tokens]; they are printed, or\n"
+    "                         written to --output FILE.npy\n"
+    "  --temperature T        of --generate (default 0: the most probable token)\n"
+    "  --top-k N, --top-p P, --min-p P, --repetition-penalty R, --seed N\n"
+    "                         which tokens are drawn, as in shapevm.llm.Sampling\n"
     "  --output FILE.npz      file for the outputs; FILE.npy if there is only one\n"
     "  --function NAME        the function to call (default main; --list shows all)\n"
     "  --repeat N             call N times, print the first, least and median time\n"
@@ -109,6 +115,24 @@ static int parse_timeout(arguments *a, const char *text) {
   return 0;
 }
 
+/* The index of an option of sampling, -1 for others. */
+static int32_t sampling_option(const char *name) {
+  static const char *const NAMES[N_SAMPLING] = {"--temperature", "--top-p", "--min-p",
+                                                "--repetition-penalty"};
+  return code_of(name, NAMES, N_SAMPLING);
+}
+
+static int parse_sampling(arguments *a, const char *name, const char *text) {
+  static const double LEAST[N_SAMPLING] = {0, 0, 0, 1e-4}, MOST[N_SAMPLING] = {1e4, 1, 1, 1e4};
+  int32_t index = sampling_option(name);
+  char *end, wanted[96];
+  double number = text_number(text, &end);
+  if (end != text && !*end && number >= LEAST[index] && number <= MOST[index])
+    return a->sampling.numbers[index] = number, 0;
+  text_format(wanted, sizeof wanted, "%s takes a number from %g to %g, not", name, LEAST[index], MOST[index]);
+  return usage(wanted, text);
+}
+
 static int parse_verify(arguments *a, const char *text) {
   static const char *const NAMES[] = SVM_VERIFY_NAMES;
   a->options.verify = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
@@ -143,6 +167,9 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     int32_t *narrow;
   } NUMBERS[] = {{"--repeat", 1, INT32_MAX, &a->repeat, NULL},
                  {"--threads", 0, SVM_LIMIT_THREADS, NULL, &a->threads},
+                 {"--generate", 0, 1 << 24, &a->sampling.most, NULL},
+                 {"--top-k", 0, INT32_MAX, &a->sampling.top_k, NULL},
+                 {"--seed", 0, INT64_MAX, &a->sampling.seed, NULL},
                  {"--fuel", 0, INT64_MAX, &a->options.fuel, NULL},
                  {"--memory", 0, INT64_MAX, &a->options.memory_max, NULL},
                  {"--call-depth", 0, SVM_LIMIT_CALL_DEPTH, NULL, &a->call_depth},
@@ -159,6 +186,8 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     else *NUMBERS[i].narrow = (int32_t)n;
     return 0;
   }
+  if (sampling_option(name) >= 0) return parse_sampling(a, name, value);
+  if (!strcmp(name, "--tokens")) return a->tokens = value, 0;
   if (!strcmp(name, "--verify")) return parse_verify(a, value);
   if (!strcmp(name, "--huge-pages")) return parse_huge_pages(a, value);
   if (!strcmp(name, "--digest")) return parse_digest(a, value);
@@ -202,5 +231,9 @@ int parse_arguments(int argc, char **argv, arguments *a) {
   a->said = stdout;
   for (size_t i = 0; i < sizeof OUTPUTS / sizeof *OUTPUTS; i++)
     if (OUTPUTS[i] && outfile_descriptor(OUTPUTS[i]) == STDOUT_FILENO) a->said = stderr;
+  if ((a->sampling.most >= 0) != (a->tokens != NULL))
+    return usage("--generate N and --tokens FILE.npy are given together", "");
+  if (a->tokens && (a->n_inputs || a->offsets || a->function))
+    return usage("--generate takes --tokens, and neither --input, --offsets nor --function", "");
   return a->model ? 0 : usage("no model given", "");
 }

@@ -12,7 +12,7 @@ const svm_input_info *input_of(const invocation *call, int32_t i) {
   return svm_function_input(call->program, call->function, i);
 }
 
-static int32_t find_input(const invocation *call, const char *name, size_t n) {
+int32_t find_input(const invocation *call, const char *name, size_t n) {
   for (int32_t i = 0; i < n_inputs_of(call); i++) {
     if (strlen(input_of(call, i)->name) == n && !strncmp(input_of(call, i)->name, name, n)) return i;
   }

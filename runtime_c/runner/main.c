@@ -159,6 +159,13 @@ static int load_plugins(svm_program *p, const arguments *a) {
 
 static int with_program(svm_program *p, const arguments *a) {
   if (a->list) return print_contract(p), 0;
+  if (a->tokens) {
+    svm_call_options how;
+    svm_call_options_init(&how);
+    how.cancel = &is_cancelled;
+    int refused = load_plugins(p, a);
+    return refused ? refused : generate(p, a, &how);
+  }
   invocation call = {p, a->function ? svm_find_function(p, a->function) : svm_main_function(p)};
   if (!svm_is_entry_point(p, call.function))
     return usage("the model has no function of that name (--list shows them)", a->function);
@@ -195,7 +202,10 @@ static int is_printed(void) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.repeat = 1, .call_depth = SVM_DEFAULT_CALL_DEPTH, .nesting = SVM_DEFAULT_NESTING};
+  arguments a = {.repeat = 1,
+                 .call_depth = SVM_DEFAULT_CALL_DEPTH,
+                 .nesting = SVM_DEFAULT_NESTING,
+                 .sampling = {.most = -1, .numbers = {0, 1, 0, 1}}};
   svm_error error;
   svm_program *p;
   fill_standard_files();

@@ -12,13 +12,22 @@ enum { EXIT_DONE = 0, EXIT_USAGE = 2, EXIT_LOAD = 3, EXIT_CONTRACT = 4, EXIT_RUN
 
 enum { DIGEST_BYTES = 32 };
 
+/* The numbers of "sample": temperature, top-p, min-p and repetition penalty. */
+enum { N_SAMPLING = 4 };
+
+typedef struct sampling {
+  int64_t most, top_k, seed; /* most: tokens that are added, -1: generate none */
+  double numbers[N_SAMPLING];
+} sampling;
+
 typedef struct arguments {
-  const char *model, *function, *offsets, *output, *metrics, *trace, *record;
+  const char *model, *function, *offsets, *tokens, *output, *metrics, *trace, *record;
   FILE *said; /* where times and --stats go: stderr where an output goes to stdout */
   const char **inputs, **plugins;
   int n_inputs, n_plugins, list, stats;
   int32_t threads, call_depth, nesting;
   int64_t repeat;
+  sampling sampling;
   svm_options options;
   uint8_t digest[DIGEST_BYTES];
 } arguments;
@@ -58,11 +67,15 @@ int parse_list(const char *text, svm_value *value);
 /* inputs.c. An input is "NAME=FILE", "NAME=NUMBER" or "FILE.npz". */
 int32_t n_inputs_of(const invocation *call);
 const svm_input_info *input_of(const invocation *call, int32_t i);
+int32_t find_input(const invocation *call, const char *name, size_t n);
 int read_input(const invocation *call, const char *text, room *room, batch *b, svm_value *values);
 int fill_state(const invocation *call, svm_value *values);
 
 /* packed.c. Inputs of tokens become rows, by a file of offsets; the mask is made. */
 int pad_inputs(const invocation *call, const char *path, room *room, batch *b, svm_value *values);
+
+/* generate.c. The tokens of a language model behind those of a file. */
+int generate(svm_program *p, const arguments *a, const svm_call_options *how);
 
 /* outputs.c */
 int32_t n_outputs_of(const invocation *call);

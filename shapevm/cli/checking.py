@@ -14,6 +14,7 @@ from ..settings import settings
 from .shared import (
     artifact_argument,
     existing,
+    is_source,
     model_or_folder,
     profile_option,
     recorded_sizes,
@@ -91,7 +92,7 @@ def prove_command(
     from ..promises.prove import Padding, prove
     from ..vm.artifact import read
 
-    if artifact.is_dir() or "language" in read(artifact).meta:
+    if is_source(artifact) or "language" in read(artifact).meta:
         if inputs or sizes or profiles or pads or golden:
             raise click.UsageError("ARTIFACT is a language model: give only --seconds, --seed and --json")
         found = prove_language(artifact, seconds, seed)

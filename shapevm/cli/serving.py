@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..serve.limits import Limits, rows
-from .shared import FAILED, NOT_LOADED, USAGE, failing, failure, loaded, loading_options, model_or_folder
+from .shared import (
+    FAILED,
+    NOT_LOADED,
+    USAGE,
+    failing,
+    failure,
+    is_source,
+    loaded,
+    loading_options,
+    model_or_folder,
+)
 
 if TYPE_CHECKING:
     from ..llm import LanguageModel
@@ -66,9 +76,9 @@ def serve_command(
 
     limits = Limits(**{row.name: options.pop(row.name) for row in rows()})
     set_up(log)
-    if artifact.is_dir():
+    if is_source(artifact):
         if given := [f"--{option.replace('_', '-')}" for option, value in options.items() if value]:
-            raise failure(f"{given[0]} is an option of artifacts, and {artifact} is a folder", USAGE)
+            raise failure(f"{given[0]} is an option of artifacts, and {artifact} is none", USAGE)
         service = _conversing(artifact, name, limits)
     else:
         service = _service(loaded(artifact, **options), name, limits)

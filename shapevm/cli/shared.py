@@ -80,9 +80,15 @@ def artifact_of(ctx: click.Context, parameter: click.Parameter, path: Path) -> P
     return path
 
 
+def is_source(path: Path) -> bool:
+    """Return whether a path is that of a language model which must be compiled: a folder or a GGUF file."""
+    return path.is_dir() or path.suffix == ".gguf"
+
+
 def model_or_folder(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
-    """Return the path of an artifact or of a folder. Raises a click exception for another file."""
-    return path if path.is_dir() else artifact_of(ctx, parameter, path)
+    """Return the path of an artifact, or of a language model to compile. Raises a click exception for another
+    file."""
+    return path if is_source(path) else artifact_of(ctx, parameter, path)
 
 
 artifact_argument = click.argument("artifact", type=click.Path(path_type=Path), callback=artifact_of)

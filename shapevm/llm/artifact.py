@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..text.artifact import tokenizer_of, with_tokenizer
 from ..text.tokens import Tokenizer
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..program.executable import Executable
     from ..vm.program import Program
 
+Array = np.ndarray[Any, Any]
 #: The inputs of `Decoder.forward`: shapes and dtypes.
 INPUTS: dict[str, tuple[tuple[str, ...], str]] = {
     "ids": (("tokens",), "i64"),
@@ -30,6 +33,28 @@ INPUTS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 #: The fields of `Sampling` in the section's "sampling".
 _KEPT = [each.name for each in fields(Sampling) if each.name not in ("seed", "stop_tokens")]
+
+
+def inputs_of_sample(vocabulary: int) -> dict[str, Any]:
+    """Return the inputs of `Decoder.sample`: shapes and dtypes. `arguments_of` says what they hold."""
+    return {
+        "logits": ((1, vocabulary), "f32"),
+        "tokens": (("seen",), "i64"),
+        "numbers": ((4,), "f64"),
+        "integers": ((3,), "i64"),
+    }
+
+
+def arguments_of(logits: Array, how: Sampling, tokens: Sequence[int]) -> dict[str, Array]:
+    """Return the arguments of `Decoder.sample` for the token after `tokens`, given its logits."""
+    numbers = (how.temperature, how.top_p, how.min_p, how.repetition_penalty)
+    seed = how.seed - (1 << 64) if how.seed >> 63 else how.seed
+    return {
+        "logits": logits[None],
+        "tokens": np.asarray(tokens, np.int64),
+        "numbers": np.array(numbers, np.float64),
+        "integers": np.array([how.top_k, seed, len(tokens)], np.int64),
+    }
 
 
 @dataclass(frozen=True)
@@ -106,6 +131,8 @@ def limits_of(exe: Executable, length: int) -> Limits:
             f"{exe.name} takes {', '.join(row.name for row in exe.inputs)} and returns {', '.join(results)}; "
             f"a language model takes {', '.join(INPUTS)} and returns f32 logits and the next tokens"
         )
+    if "sample" not in exe.functions:
+        raise ArtifactError(f'{exe.name} has no function "sample", which draws a language model\'s tokens')
     return Limits(_n_pages(exe), length, sizes[1])
 
 

@@ -1,6 +1,6 @@
 """`Engine`: requests of any number of threads through one program, computed by one thread.
 
-engine = Engine(compute, Limits(n_pages=256, length=2048, vocabulary=32000))
+engine = Engine(program, Limits(n_pages=256, length=2048, vocabulary=32000))
 request = engine.submit(tokens, Sampling(max_new_tokens=64))
 for token in request:
     ...
@@ -10,23 +10,35 @@ engine.close()
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ..vm.errors import ArgumentError
 from .pages import Pool
-from .sampling import Sampling, choose
+from .sampling import Sampling
 from .scheduler import Plan, Scheduler, inputs_of
 from .scheduler import Sequence as Running
 
 Array = np.ndarray[Any, Any]
-#: From the inputs of `inputs_of` to logits f32[sequences, vocabulary] and the greatest ones' tokens.
-Compute = Callable[[dict[str, Array]], tuple[Array, Array]]
 Reason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Program(Protocol):
+    """What an engine runs."""
+
+    def compute(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
+        """Return the logits of the inputs of `inputs_of`, f32[sequences, vocabulary], and the greatest ones'
+        tokens."""
+        ...
+
+    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int]) -> int:
+        """Return the token after `tokens`, given its logits f32[vocabulary]. The result depends on these
+        arguments only."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -97,12 +109,12 @@ class Engine:
     """Runs requests together: they join and leave at each call of the program, and share the pages of equal
     beginnings. The tokens of a request depend on its tokens and its `Sampling` only.
 
-    A thread of the engine calls `compute`; it starts with the first request and ends with `close`.
+    A thread of the engine calls the program; it starts with the first request and ends with `close`.
     """
 
-    def __init__(self, compute: Compute, limits: Limits) -> None:
+    def __init__(self, program: Program, limits: Limits) -> None:
         self.limits = limits
-        self._compute = compute
+        self._program = program
         self._scheduler = Scheduler(Pool(limits.n_pages), limits.max_tokens, limits.max_sequences)
         self._requests: dict[int, Request] = {}  # unfinished ones, by number
         self._changed = threading.Condition()  # guards all but the call of the program
@@ -191,7 +203,7 @@ class Engine:
                 plan = self._scheduler.plan()
                 inputs = inputs_of(plan)
             try:
-                logits, greatest = self._compute(inputs)
+                logits, greatest = self._program.compute(inputs)
             except Exception as error:
                 self._fail(plan, error)
                 continue
@@ -215,8 +227,16 @@ class Engine:
             if sequence.n_left:
                 continue
             request, row = self._requests[sequence.number], rows[sequence.number]
-            how = request.sampling
-            is_plain = how.temperature == 0 and how.repetition_penalty == 1
-            token = int(greatest[row]) if is_plain else choose(logits[row], how, sequence.tokens)
+            try:
+                token = self._next(request, logits[row], int(greatest[row]))
+            except Exception as error:
+                self._end(request, "error", error)
+                continue
             if not request._add(token, logits[row]):
                 self._leave(request)
+
+    def _next(self, request: Request, logits: Array, greatest: int) -> int:
+        how = request.sampling
+        if how.temperature == 0 and how.repetition_penalty == 1:
+            return greatest
+        return self._program.draw(logits, how, request._running.tokens)

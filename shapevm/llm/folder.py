@@ -12,7 +12,7 @@ from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError, FileError
 from ..vm.schema import Refused, parse
 from .architectures import ARCHITECTURES
-from .artifact import INPUTS, Contents
+from .artifact import INPUTS, Contents, inputs_of_sample
 from .config import read_config
 from .gguf.model import gguf_model
 from .models import Decoder
@@ -62,7 +62,11 @@ def compiled(
     `options`: of the compilation, such as weights in int8. Raises as `read_decoder` and `read_gguf` do."""
     place = Path(path)
     decoder, contents = (gguf_model if is_gguf(place) else folder_model)(place, cache_tokens)
-    return nn.compile(decoder, INPUTS, options=options), contents
+    decoder.stop_at(contents.defaults.stop_tokens)
+    config = decoder.config
+    functions = {"sample": inputs_of_sample(config.vocabulary), "ends": {"token": ((1,), "i64")}}
+    sizes = {"seen": (0, config.length)}
+    return nn.compile(decoder, INPUTS, sizes, functions=functions, options=options), contents
 
 
 def folder_model(folder: Path, cache_tokens: int) -> tuple[Decoder, Contents]:

@@ -6,6 +6,7 @@ of each sequence. Keys and values are written to slots of a pool of pages, in pl
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from .. import nn
 from ..nn.tensor import call
 from .config import ACTIVATIONS, Config
+from .drawing import drawn
 from .pages import PAGE
 from .rotary import Rotary
 
@@ -33,12 +35,18 @@ class Decoder(nn.Module):
     def __init__(self, config: Config, n_pages: int) -> None:
         width, traits = config.width, config.traits
         self.config = config
+        self.stop_at(())
         self.embedding = nn.Embedding(config.vocabulary, width)
         self.positions = nn.Embedding(config.length, width) if "positions" in traits else None
         self.layers = nn.ModuleList([Layer(config, i, n_pages) for i in range(config.n_layers)])
         self.norm = _norm(config, width)
         self.head = None if "tied" in traits else nn.Linear(width, config.vocabulary, "head" in config.biases)
         self.rotations = nn.ModuleList([Rotation(each) for each in self._rotaries()])
+
+    def stop_at(self, tokens: Collection[int]) -> None:
+        """Let these tokens end a text."""
+        self.stop_tokens = nn.Parameter((len(tokens),), "i64")
+        self.stop_tokens.array = np.array(sorted(tokens), np.int64)
 
     def _rotaries(self) -> list[Rotary]:
         return list(dict.fromkeys(each for each in self.config.attention.rotaries if each is not None))
@@ -70,6 +78,15 @@ class Decoder(nn.Module):
         logits = head(x) if head is not None else call("aten.linear.default", x, self.embedding.weight)
         logits = soft_capped(logits, config.soft_cap)
         return {"logits": logits, "next": nn.argmax(logits, -1)}
+
+    def sample(self, logits: Any, tokens: Any, numbers: Any, integers: Any) -> dict[str, Any]:
+        """Return the "token" after `tokens`, i64[1]. The arguments are those of `artifact.arguments_of`."""
+        return {"token": drawn(logits, tokens, numbers, integers)}
+
+    def ends(self, token: Any) -> dict[str, Any]:
+        """Return whether a token i64[1] ends a text: "is_stop", i64[1]."""
+        is_equal = call("aten.eq.Tensor", token, self.stop_tokens).to("i64")
+        return {"is_stop": call("aten.sum.dim_IntList", is_equal, [0], True)}
 
 
 class Layer(nn.Module):

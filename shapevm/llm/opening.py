@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..program.limits import check_strategy
 from ..program.opening import open_executable
 from ..vm.errors import ArgumentError
-from .artifact import Contents, language_of, limits_of
+from .artifact import Contents, arguments_of, language_of, limits_of
 from .engine import Engine
 from .language_model import LanguageModel
+from .sampling import Sampling
 
 if TYPE_CHECKING:
     from ..build.options import Options
     from ..program.executable import Executable
     from ..vm.codes import Strategy
 
+Array = np.ndarray[Any, Any]
 CACHE_TOKENS = 4096
 
 
@@ -71,15 +76,21 @@ def loaded(exe: Executable) -> LanguageModel:
 def model_of(exe: Executable, contents: Contents) -> LanguageModel:
     """Return the language model of a program and its contents."""
     limits = limits_of(exe, contents.length)
-    return LanguageModel(exe, Engine(compute_of(exe), limits), contents)
+    return LanguageModel(exe, Engine(Calls(exe), limits), contents)
 
 
-def compute_of(exe: Executable) -> Any:
-    """Return what an engine calls: a session of the program, with its own cache."""
-    session = exe.session()
+class Calls:
+    """What an engine calls: a session of a program, with its own cache."""
 
-    def compute(inputs: dict[str, Any]) -> tuple[Any, Any]:
-        found = session(**inputs)
+    def __init__(self, exe: Executable) -> None:
+        self._session = exe.session()
+
+    def compute(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
+        """Return the logits and the greatest ones' tokens of a call."""
+        found = self._session(**inputs)
         return found["logits"], found["next"]
 
-    return compute
+    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int]) -> int:
+        """Return the token after `tokens`, given its logits."""
+        found = self._session.call("sample", **arguments_of(logits, how, tokens))
+        return int(found["token"][0])

@@ -1,12 +1,9 @@
-"""The next token of a sequence from its logits."""
+"""How the next token of a sequence is chosen from its logits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
-
-import numpy as np
 
 from ..vm.errors import ArgumentError
 
@@ -51,31 +48,3 @@ _BOUNDS = {
     "top_p": (False, 0, 1), "min_p": (False, 0, 1), "repetition_penalty": (False, 1e-4, 1e4),
     "seed": (True, 0, (1 << 64) - 1),
 }  # fmt: skip
-
-
-def choose(logits: np.ndarray[Any, Any], how: Sampling, tokens: Sequence[int]) -> int:
-    """Return the token after `tokens`, given its logits f32[vocabulary]. The result depends on these
-    arguments only."""
-    if how.repetition_penalty != 1:
-        seen = np.unique(np.asarray(tokens, np.int64))
-        values, penalty = logits[seen], np.float32(how.repetition_penalty)
-        logits = logits.copy()
-        logits[seen] = np.where(values > 0, values / penalty, values * penalty)
-    if how.temperature == 0:
-        return int(np.argmax(logits))
-    scaled = logits.astype(np.float64) / how.temperature
-    order = np.argsort(-scaled, kind="stable")[: how.top_k or None]
-    shares = np.exp(scaled[order] - scaled[order[0]])
-    shares /= shares.sum()
-    sums = np.cumsum(shares)
-    kept = (sums - shares < how.top_p) & (shares >= how.min_p * shares[0])
-    kept[0] = True
-    sums = np.cumsum(np.where(kept, shares, 0))
-    index = int(np.searchsorted(sums, _uniform(how.seed, len(tokens)) * sums[-1], side="right"))
-    return int(order[min(index, int(np.flatnonzero(kept)[-1]))])
-
-
-def _uniform(seed: int, position: int) -> float:
-    """Return a number from 0 to 1, without 1, of a position of the sequences with a seed."""
-    bits = np.random.Philox(key=seed, counter=position).random_raw()
-    return float(int(bits) >> 11) * 2.0**-53

@@ -61,12 +61,12 @@ class Model:
 
 
 def prove_language(path: Path, seconds: float = 0, seed: int = 0) -> Report:
-    """Test the guarantees on a language model, a folder or a file, for `seconds`, at least one round of
-    `N_REQUESTS` prompts.
+    """Test the guarantees on a language model, whose source is compiled first, for `seconds`, at least one
+    round of `N_REQUESTS` prompts.
 
     Raises the errors of `from_pretrained`, and ArgumentError for a model without room for `N_NEW` tokens.
     """
-    if path.is_dir():
+    if path.is_dir() or path.suffix == ".gguf":
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             with from_pretrained(path) as opened:
                 opened.save(Path(folder, "model.svm"))

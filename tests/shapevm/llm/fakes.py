@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from shapevm.jit.math import philox
 
 from shapevm.llm.engine import Engine, Limits
 from shapevm.llm.pages import PAGE
-from shapevm.llm.sampling import Sampling, choose
+from shapevm.llm.sampling import Sampling
 
 VOCABULARY = 40
+
+
+def choose(logits: np.ndarray[Any, Any], how: Sampling, tokens: Sequence[int]) -> int:
+    """Return the token after `tokens`, given its logits f32[vocabulary]. The result depends on these
+    arguments only."""
+    if how.repetition_penalty != 1:
+        seen = np.unique(np.asarray(tokens, np.int64))
+        values, penalty = logits[seen], np.float32(how.repetition_penalty)
+        logits = logits.copy()
+        logits[seen] = np.where(values > 0, values / penalty, values * penalty)
+    if how.temperature == 0:
+        return int(np.argmax(logits))
+    scaled = logits.astype(np.float64) / how.temperature
+    order = np.argsort(-scaled, kind="stable")[: how.top_k or None]
+    shares = np.exp(scaled[order] - scaled[order[0]])
+    shares /= shares.sum()
+    sums = np.cumsum(shares)
+    kept = (sums - shares < how.top_p) & (shares >= how.min_p * shares[0])
+    kept[0] = True
+    sums = np.cumsum(np.where(kept, shares, 0))
+    index = int(np.searchsorted(sums, _uniform(how.seed, len(tokens)) * sums[-1], side="right"))
+    return int(order[min(index, int(np.flatnonzero(kept)[-1]))])
+
+
+def _uniform(seed: int, position: int) -> float:
+    """Return a number from 0 to 1, without 1, of a position of the sequences with a seed."""
+    key = np.array([seed], np.uint64).view(np.int64)
+    (bits,) = philox.reference(np.array([position]), key)
+    return float(int(bits) & (1 << 53) - 1) * 2.0**-53
 
 
 def logits_of(tokens: list[int]) -> np.ndarray[Any, Any]:
@@ -45,7 +75,10 @@ class Fake:
         self.before = before
         self.fail_at, self.n_calls, self.n_tokens, self.widest = fail_at, 0, 0, 0
 
-    def __call__(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    def draw(self, logits: Any, how: Sampling, tokens: Sequence[int]) -> int:
+        return choose(logits, how, tokens)
+
+    def compute(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
         self.n_calls += 1
         self.before(self.n_calls)
         self.n_tokens += len(inputs["ids"])

@@ -89,6 +89,18 @@ def test_a_failed_call_ends_its_requests_and_no_others() -> None:
         assert engine._scheduler.pool.n_available == 12
 
 
+def test_a_draw_that_fails_ends_its_request_and_no_other() -> None:
+    fake, plain = Fake(12), Sampling(max_new_tokens=30)
+    fake.draw = lambda *_: 1 // 0  # type: ignore[method-assign]
+    with engine_of(fake) as engine:
+        failing, other = engine.submit([1], Sampling(temperature=1.0)), engine.submit([2], plain)
+        with pytest.raises(ZeroDivisionError):
+            list(failing)
+        assert failing.finish_reason == "error"
+        assert list(other) == expected([2], plain, 200)
+        assert engine._scheduler.pool.n_available == 12
+
+
 def test_refusals_are_one_sentence() -> None:
     engine = engine_of(Fake(2))
     cases: list[tuple[list[int], Sampling, str]] = [

@@ -13,7 +13,7 @@ import shapevm
 from shapevm import nn
 from shapevm.llm.artifact import INPUTS
 from shapevm.llm.folder import read_decoder
-from shapevm.llm.opening import compute_of
+from shapevm.llm.opening import Calls
 from shapevm.llm.scheduler import Sequence, inputs_of
 
 from .folders import MODELS, write_model
@@ -30,7 +30,7 @@ def _opened(folder: Path, name: str) -> tuple[Any, shapevm.Executable]:
 
 def _logits(exe: shapevm.Executable, chunk: int, others: list[list[int]]) -> np.ndarray[Any, Any]:
     """Return the logits after each `chunk` tokens of `IDS`, computed beside the tokens of others."""
-    compute, made = compute_of(exe), []
+    compute, made = Calls(exe).compute, []
     rows = [
         Sequence(0, IDS, pages=[5, 2]),
         *(Sequence(i, t, pages=[7 - i, i]) for i, t in enumerate(others, 3)),
