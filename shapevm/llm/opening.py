@@ -19,6 +19,7 @@ from .sampling import Sampling
 
 if TYPE_CHECKING:
     from ..build.options import Options
+    from ..calls.session import Session
     from ..program.executable import Executable
     from ..vm.codes import Strategy
 
@@ -80,17 +81,17 @@ def model_of(exe: Executable, contents: Contents) -> LanguageModel:
 
 
 class Calls:
-    """What an engine calls: a session of a program, with its own cache."""
+    """What an engine calls: a program, or a session of it, whose cache it uses."""
 
-    def __init__(self, exe: Executable) -> None:
-        self._session = exe.session()
+    def __init__(self, run: Executable | Session) -> None:
+        self._run = run
 
     def compute(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
         """Return the logits and the greatest ones' tokens of a call."""
-        found = self._session(**inputs)
+        found = self._run(**inputs)
         return found["logits"], found["next"]
 
     def draw(self, logits: Array, how: Sampling, tokens: Sequence[int]) -> int:
         """Return the token after `tokens`, given its logits."""
-        found = self._session.call("sample", **arguments_of(logits, how, tokens))
+        found = self._run.call("sample", **arguments_of(logits, how, tokens))
         return int(found["token"][0])
