@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,10 +202,15 @@ def test_the_page_on_text(
     ]
 
 
-def test_the_page_on_language_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_language_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "model-folder", "qwen3")
-    (block,) = blocks(ROOT / "docs" / "llm.md")
-    exec(compile(block.replace("model-folder", f"{tmp_path}/model-folder"), "llm.md", "exec"), {})
+    names: dict[str, Any] = {}
+    for block in blocks(ROOT / "docs" / "llm.md"):
+        exec(compile(block, "llm.md", "exec"), names)
+    names["model"].close()
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
