@@ -32,6 +32,39 @@ def openai() -> object:
     return [rows, len(short.data[0].embedding), plain.usage.prompt_tokens, message]
 
 
+def openai_texts() -> object:
+    """Converse and complete, whole and in streams, with a seed, a stop string and probabilities."""
+    from openai import BadRequestError, OpenAI
+
+    client = OpenAI(base_url=f"{url}/v1", api_key="none")
+    said = [{"role": "user", "content": "hello"}]
+    chat = {"model": "little", "messages": said, "max_completion_tokens": 9, "temperature": 1.5, "seed": 5}
+    whole = client.chat.completions.create(**chat, logprobs=True, top_logprobs=2)
+    parts = list(client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True}))
+    (first,) = whole.choices
+    stop = first.message.content[3:5]
+    stopped = client.chat.completions.create(**chat, stop=[stop]).choices[0]
+    given = {"model": "little", "prompt": "hello", "max_tokens": 9, "temperature": 0}
+    text = client.completions.create(**given, logprobs=2).choices[0]
+    pieces = [part.choices[0].text for part in client.completions.create(**given, stream=True)]
+    many = client.chat.completions.create(**chat, n=2).choices
+    try:
+        client.chat.completions.create(**chat, tools=[{"type": "function", "function": {"name": "f"}}])
+    except BadRequestError as error:
+        message = error.body["message"]
+    return {
+        "text": first.message.content,
+        "reason": first.finish_reason,
+        "logprobs": [[row.token, row.logprob, len(row.top_logprobs)] for row in first.logprobs.content],
+        "usage": [whole.usage.model_dump(exclude_none=True), parts[-1].usage.model_dump(exclude_none=True)],
+        "streamed": "".join(each.choices[0].delta.content or "" for each in parts if each.choices),
+        "stop": [stop, stopped.message.content, stopped.finish_reason],
+        "completion": [text.text, "".join(pieces), text.logprobs.tokens, text.logprobs.token_logprobs],
+        "many": [each.message.content for each in many],
+        "message": message,
+    }
+
+
 def cohere() -> object:
     """Rank documents with both versions of the client."""
     import cohere as package
@@ -79,4 +112,4 @@ def tritonclient() -> object:
         return [found, error.message()]
 
 
-print(json.dumps({"openai": openai, "cohere": cohere, "tritonclient": tritonclient}[name]()))
+print(json.dumps({f.__name__: f for f in (openai, openai_texts, cohere, tritonclient)}[name]()))

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import shapevm
+from shapevm.llm import Ending, Sampling, from_pretrained
 
+from ..shapevm.llm.folders import write_model
 from ..shapevm.serve.conftest import Lines, compiled_encoder, listening
 from .test_servers import PYTHON
 
@@ -59,6 +61,45 @@ def test_openai(served: Any) -> None:
         assert np.array(found, np.float32).tobytes() == rows.tobytes()
     assert n_short == 3 and n_tokens == 4 + 13
     assert "empty list" in message and "model 'other' is unknown" in message
+
+
+@pytest.fixture
+def talking(tmp_path: Path) -> Iterator[tuple[Any, Any]]:
+    """A language model and a client of its server."""
+    from shapevm.llm import load
+    from shapevm.serve.limits import Limits
+    from shapevm.serve.models import Service
+
+    write_model(tmp_path / "little", "llama")
+    with from_pretrained(tmp_path / "little", cache_tokens=512) as model:
+        model.save(tmp_path / "little.svm")
+        served = load(tmp_path / "little.svm")
+        service = Service(served.exe, served.name, Limits(), language=served)
+        with listening(service) as http:
+            yield model, http
+        service.close()
+
+
+def test_openai_texts(talking: Any) -> None:
+    model, http = talking
+    found = ask("openai_texts", http)
+    said = [{"role": "user", "content": "hello"}]
+    how = {"max_new_tokens": 9, "temperature": 1.5}
+    texts = ["".join(model.chat(said, **how, seed=seed)) for seed in (5, 6)]
+    assert found["many"] == texts and found["text"] == found["streamed"] == texts[0]
+    assert found["reason"] == "length"
+    made = model.submit(model.encode_chat(said), Sampling(**how, seed=5), Ending(n_logprobs=2))
+    tokens = [piece.token for piece in made if piece.token is not None]
+    assert found["logprobs"] == [[each.token, pytest.approx(each.logprob), 2] for each in tokens]
+    counts = {"prompt_tokens": len(model.encode_chat(said)), "completion_tokens": 9}
+    counts["total_tokens"] = sum(counts.values())
+    assert found["usage"] == [counts, counts]
+    stop, stopped, reason = found["stop"]
+    assert stopped == texts[0][: texts[0].index(stop)] and reason == "stop"
+    plain = model.generate("hello", max_new_tokens=9)
+    whole, streamed, names, logprobs = found["completion"]
+    assert whole == streamed == plain == "".join(names) and len(logprobs) == 9
+    assert "does not support tools" in found["message"]
 
 
 @pytest.mark.parametrize("served", [("cross-encoder", "ranker")], indirect=True)
