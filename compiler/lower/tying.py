@@ -2,7 +2,8 @@
 
 If the panels of a product hold a table from which kernels gather rows, the kernels read the rows from the
 panels, and the table is not stored. Each element of a row is then in a separate cache line: a row of 768
-takes 16 times the bytes, which is little compared with a model's computation for each token.
+takes 16 times the bytes, which is little compared with a model's computation for each token. Panels of byte
+integers whose groups of steps have scales hold the integers of a quantised table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sympy
 
 from ...jit.evaluation import from_memory
 from ...jit.families.concat.spec import Concat
-from ...jit.families.matmul.layouts import PAIRS_LAYOUT, PANELS
+from ...jit.families.matmul.grouped import BYTE, Groups, groups_of
+from ...jit.families.matmul.layouts import GROUPED, PAIRS_LAYOUT, PANELS
 from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
@@ -52,7 +54,7 @@ def _panels_of_products(graph: Graph) -> Iterator[Value]:
     """Yield the constants that products read as panels."""
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.product.b_layout in (PANELS, PAIRS_LAYOUT):
+        if isinstance(spec, Matmul) and spec.product.b_layout in (PANELS, PAIRS_LAYOUT, GROUPED):
             yield node.arg(_inputs(spec).index(spec.product.b))
 
 
@@ -85,23 +87,38 @@ def _is_row(load: Instr[sympy.Expr]) -> bool:
     return row.value is not None and row == Index(value=row.value)
 
 
+def _groups(panels: Value, columns: int) -> Groups | None:
+    """Return the layout of panels of byte integers, followed by the scales of their group, of tables with
+    `columns` columns; None for other panels."""
+    shape = shape_of(panels)
+    if panels.tensor.dtype != "u8" or len(shape) != 3:
+        return None
+    found = groups_of(columns, int(shape[1]), int(shape[2]))
+    return found if found is not None and found.dtype == BYTE else None
+
+
 def _holds(panels: Value, table: Value) -> bool:
     """Return True if element [row, column] of a table equals element [row / PANEL, column, row % PANEL] of
     panels, or [row / PANEL, column / 2, row % PANEL, column % 2] of panels of pairs, bit for bit, after
-    widening from the panels' dtype."""
+    widening from the panels' dtype. Panels with `_groups` have further bytes behind each group."""
     (rows, columns), dtype = shape_of(table), table.tensor.dtype
+    wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
+    groups, held = _groups(panels, int(columns)), panels.tensor.dtype
     n_panels, steps, *rest = shape_of(panels)
+    if groups is not None:
+        steps, rest, held = groups.count * groups.steps, [], "i8"
     if not rows or (n_panels, steps * (rest[1] if len(rest) > 1 else 1)) != (-(-rows // PANEL), columns):
         return False
-    if dtype not in ("f32", panels.tensor.dtype):
+    if dtype not in ("f32", held) or held == "u8":
         return False
-    wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
     differences: list[int] = []  # the index of one, if there is any
 
     def compare(begin: int, end: int) -> None:
         for at in range(begin, end, COMPARED):
             part = found[at : min(at + COMPARED, end)]
-            if differences or not _are_rows(part, panels.tensor.dtype, wanted[at * PANEL :], dtype):
+            if groups is not None:
+                part = part[..., : groups.steps * PANEL].reshape(len(part), -1, PANEL).view(np.int8)
+            if differences or not _are_rows(part, held, wanted[at * PANEL :], dtype):
                 differences.append(at)
                 return
 
@@ -128,19 +145,19 @@ def _move_to_front(graph: Graph, constant: Node) -> None:
 
 def _read_panels(node: Node, table: Value, panels: Value) -> None:
     """Let a kernel read its rows of `table` from `panels`."""
-    rows, _ = shape_of(table)
     dtype = panels.tensor.dtype
     for buffer in _buffers_of(node, table):
-        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, panels, rows))
+        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, panels, table))
         buffers = list(spec.buffers)
         buffers[buffer] = Buffer(dtype, shape_of(panels))
         node.attrs["spec"] = replace(spec, buffers=tuple(buffers))
     node.set_args([panels if arg is table else arg for arg in node.args])
 
 
-def _from_panels(buffer: int, panels: Value, rows: int, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
-    """Return a body whose loads of `buffer`, a table of `rows` rows, read `panels`."""
-    dtype, has_pairs = panels.tensor.dtype, len(shape_of(panels)) > 3
+def _from_panels(buffer: int, panels: Value, table: Value, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
+    """Return a body whose loads of `buffer`, a table, read `panels`."""
+    rows, columns = shape_of(table)
+    dtype, has_pairs, groups = panels.tensor.dtype, len(shape_of(panels)) > 3, _groups(panels, int(columns))
     made: list[Instr[sympy.Expr]] = []
     ids: list[int] = []
 
@@ -167,9 +184,25 @@ def _from_panels(buffer: int, panels: Value, rows: int, body: Body[sympy.Expr]) 
             one = emit(Instr("const", "i64", value=1))
             pair, which = (Index(value=emit(Instr(op, "i64", (step, one)))) for op in ("shr", "and"))
             place = (panel, pair, lane, which)
+        elif groups is not None:
+            place = (panel, *_in_group(groups, _position(column, emit), lane, emit))
         loaded = emit(Instr("load", dtype, buffer=buffer, index=place))
         ids.append(loaded if dtype == old.dtype else emit(Instr("cast", old.dtype, (loaded,))))
     return tuple(made)
+
+
+def _in_group(
+    groups: Groups, column: int, lane: Index[sympy.Expr], emit: Callable[[Instr[sympy.Expr]], int]
+) -> tuple[Index[sympy.Expr], Index[sympy.Expr]]:
+    """Return the group of a column, and the byte of a lane's integer in it."""
+    assert lane.value is not None
+
+    def by(op: str, x: int, number: int) -> int:
+        return emit(Instr(op, "i64", (x, emit(Instr("const", "i64", value=number)))))
+
+    group, step = by("shr", column, groups.steps.bit_length() - 1), by("and", column, groups.steps - 1)
+    byte = emit(Instr("add", "i64", (by("mul", step, PANEL), lane.value)))
+    return Index(value=group), Index(value=byte)
 
 
 def _position(index: Index[sympy.Expr], emit: Callable[[Instr[sympy.Expr]], int]) -> int:

@@ -24,7 +24,7 @@ from .spec import ProductSpec
 
 ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
 ROWS, PANELS, WINOGRAD, QUADS_LAYOUT, PAIRS_LAYOUT = "rows", "panels", "winograd", "quads", "pairs"
-DIGITS_LAYOUT = "grouped_digits"
+GROUPED, DIGITS_LAYOUT = "grouped", "grouped_digits"
 TAPS = 3  # along each axis of the windows that have the layout "winograd"
 
 #: Packs a weight [K, N]; one with groups takes the scales [groups, N] as well.
@@ -160,7 +160,7 @@ LAYOUTS = {
         _beside(QUADS_LAYOUT, "i8", FOUR, a="u8", arithmetic=QUADS, sums="i32", enough=amx_bytes.ENOUGH),
         _beside(PAIRS_LAYOUT, "bf16", 2, a="bf16", arithmetic=PAIRS, enough=amx.Enough(0, 0)),
         # Small integers with scales for groups of steps: by f32, by bytes, by f32 in `digits` of a byte.
-        _grouped("grouped", 1, 1, in_parts=True),
+        _grouped(GROUPED, 1, 1, in_parts=True),
         _grouped("grouped_quads", FOUR, 1, a="u8", arithmetic=QUADS, enough=amx_bytes.ENOUGH_OF_GROUPS),
         _grouped(DIGITS_LAYOUT, FOUR, PLANES, arithmetic=DIGITS),
     )
