@@ -163,10 +163,14 @@ def _import(
 ) -> Graph:
     assumptions.may_call_torch = may_call_torch
     for _ in range(MAX_ASSUMPTIONS):
+        importer = ScriptImporter(script, dynamic_shapes, least, assumptions)
         try:
-            return ScriptImporter(script, dynamic_shapes, least, assumptions).run()
+            graph = importer.run()
         except Again:
             continue
+        if assumptions.chosen:
+            _LOG.info("broadcasting as in the example: %s", importer.inputs.shown(assumptions.chosen))
+        return graph
     raise UnsupportedOp(f"more than {MAX_ASSUMPTIONS} sizes of the inputs depend on each other")
 
 
@@ -244,7 +248,10 @@ class ScriptImporter(Walk):
         for part in condition.args if isinstance(condition, sympy.Or) else (condition,):
             found = self._solved(part)
             if found is not None:
-                self.assumptions.sizes[found[0]] = found[1]
+                name, size = found
+                self.assumptions.sizes[name] = size
+                if isinstance(condition, sympy.Or) or size == 1:
+                    self.assumptions.chosen[name] = size
                 raise Again
 
     def _solved(self, condition: Any) -> tuple[str, DimExpr] | None:

@@ -41,6 +41,7 @@ class Inputs:
         self._shared: set[str] = set()  # the user's sizes that other inputs share
         self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
+        self._places: dict[str, str] = {}  # where a size occurs first, by name
         self._lists: dict[str, tuple[ListType, List | Dict]] = {}  # of any length or keys, by path
 
     # What is known of sizes
@@ -72,6 +73,11 @@ class Inputs:
     def example_of(self, size: DimExpr) -> int | None:
         """Return a size's value in the example, None if the example does not have it."""
         return evaluate(size, self.examples) if symbols_of(size) <= set(self.examples) else None
+
+    def shown(self, sizes: Mapping[str, DimExpr]) -> str:
+        """Return what sizes of the inputs are, in words."""
+        pairs = [(self._places.get(name, name), self._places.get(str(n), str(n))) for name, n in sizes.items()]
+        return ", ".join(f"{place} is {size}" for place, size in pairs)
 
     # Inputs
 
@@ -253,6 +259,7 @@ class Inputs:
         name = str(root) if root is not None and str(root).isidentifier() else f"s{len(self.examples)}"
         if name not in self.examples:
             self.examples[name] = example
+            self._places[name] = f"axis {axis} of {path}"
             if name not in self.importer.assumptions.sizes:
                 self._declare(name, dim, root is not None)
             if root is not None:

@@ -31,7 +31,8 @@ class Assumptions:
     `fixed`: those for which None or presence is the example's; `unbinds`: axes of run-time length may be
     unbound, `unbinds_as_example`: into as many parts as in the example; `may_call_torch`: PyTorch is called
     for operators without a kernel; `steps`: of all walks; `examples`: the example's sizes for which `sizes`
-    may have entries, by name; `is_operator_refused`: an operator of tensors was refused."""
+    may have entries, by name; `chosen`: those of `sizes` that broadcasting takes from the example;
+    `is_operator_refused`: an operator of tensors was refused."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Assumptions:
     may_call_torch: bool = False
     steps: Steps = field(default_factory=Steps)
     examples: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, DimExpr] = field(default_factory=dict)
     is_operator_refused: bool = False
 
     def size(self, name: DimExpr) -> DimExpr:

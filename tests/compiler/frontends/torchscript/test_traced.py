@@ -98,3 +98,16 @@ def test_a_function_that_is_left_to_python_is_named() -> None:
 
     with pytest.raises(shapevm.UnsupportedOp, match="calls the Python function _of_python, of which it does"):
         shapevm.compile(torch.jit.script(program), args=(x(3),))
+
+
+def masked(rows: Tensor, other: Tensor, token: Tensor) -> Tensor:
+    return (rows + other) * token
+
+
+def test_sizes_that_broadcast_as_in_the_example_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    args = x(2, 3), x(3), x(1, 1)
+    with caplog.at_level("INFO", "shapevm"), shapevm.compile(torch.jit.trace(masked, args), args=args) as exe:
+        assert_close(exe(x(5, 7), x(7), x(1, 1)), masked(x(5, 7), x(7), x(1, 1)))
+    (line,) = [each for each in caplog.messages if "broadcasting" in each]
+    places = "axis 0 of other is axis 1 of rows, axis 0 of token is 1, axis 1 of token is 1"
+    assert sorted(line.partition(": ")[2].split(", ")) == places.split(", ")
