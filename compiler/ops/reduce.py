@@ -292,6 +292,21 @@ def extremum(op: str) -> Callable[..., Value]:
     return expand
 
 
+def logsumexp(b: Builder, x: Value, dim: Axes, keepdim: bool = False) -> Value:
+    """log(sum(exp(x))) over the named axes (all for none), also of great numbers; -inf of no elements."""
+    axes = B.axes_of("logsumexp", dim, len(B.shape_of(x)))
+
+    def compute(v: Value) -> Value:
+        greatest = B.reduce(b, "reduce_max", v, axes, True)
+        is_far = B.pointwise(b, "eq", b.one("abs", greatest), np.inf)
+        shift = B.where(b, is_far, 0.0, greatest)
+        terms = b.one("exp", B.pointwise(b, "sub", v, shift))
+        total = b.one("log", B.reduce(b, "reduce_sum", terms, axes, keepdim))
+        return B.pointwise(b, "add", total, B.reshape(b, shift, B.shape_of(total)))
+
+    return B.in_f32(b, compute, B.cast_to(b, x, to_float(B.dtype_of(x))))
+
+
 def _place(op: str) -> Callable[..., Value]:
     def expand(b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         if dim is None:
@@ -431,6 +446,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.sum.default",), _cast_then_reduce(_summing("sum"))),
     Composite(("aten.prod.dim_int",), _summing("prod")),
     Composite(("aten.prod.default",), _cast_then_reduce(_summing("prod"))),
+    Composite(("aten.logsumexp.default",), logsumexp),
     Composite(("aten.amax.default", "aten.max.default"), extremum("max")),
     Composite(("aten.amin.default", "aten.min.default"), extremum("min")),
     Composite(("aten.argmax.default",), _place("max")),

@@ -76,7 +76,9 @@ class Inputs:
 
     def shown(self, sizes: Mapping[str, DimExpr]) -> str:
         """Return what sizes of the inputs are, in words."""
-        pairs = [(self._places.get(name, name), self._places.get(str(n), str(n))) for name, n in sizes.items()]
+        pairs = [
+            (self._places.get(name, name), self._places.get(str(n), str(n))) for name, n in sizes.items()
+        ]
         return ", ".join(f"{place} is {size}" for place, size in pairs)
 
     # Inputs

@@ -102,3 +102,12 @@ def test_scans_of_infinities_and_nans() -> None:
 @pytest.mark.parametrize(("name", "function", "specs"), SUMS, ids=lambda v: v if isinstance(v, str) else "")
 def test_sums(name: str, function: Callable[..., Any], specs: Any) -> None:
     check(function, specs, (6, 1, 17))
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16, i64])
+def test_logsumexp_also_of_no_elements(dtype: torch.dtype) -> None:
+    check(
+        lambda x: (x.logsumexp(0), x.logsumexp(1), x.logsumexp((0, -1)), x[0, 0].logsumexp(0, keepdim=True)),
+        (((1, 3, "n"), dtype),),
+        (6, 1, 0, 17),
+    )
