@@ -163,12 +163,19 @@ def _arguments(packet: Any, overload: str) -> list[tuple[str, str]]:
     return [(a.name, str(a.type)) for a in getattr(packet, overload)._schema.arguments]
 
 
+#: In-place operators whose functional operator has another name.
+_FUNCTIONAL = {
+    "aten.normal_.default": "aten.normal_functional.default",
+    "aten.bernoulli_.float": "aten.bernoulli.p",
+}
+
+
 def _in_place(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:
     """Write the result of the operator whose name lacks the last _ into the first argument."""
     x = args[0]
     space, name, suffix = overload.split(".")
     positional, keywords = converted(importer, schema, args)
-    functional = f"{space}.{name.removesuffix('_')}.{suffix}"
+    functional = _FUNCTIONAL.get(overload, f"{space}.{name.removesuffix('_')}.{suffix}")
     own = composites.IN_PLACE.get(overload)
     b, old = importer.builder, importer.tensors.read(x)
     source = arithmetic.source_of(name[:-1], suffix, args)

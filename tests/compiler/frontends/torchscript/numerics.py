@@ -167,3 +167,20 @@ def sums_beyond_64_bits(a: Tensor) -> tuple[Tensor, int]:
     for i in range(a.size(0)):
         total = total * 31415926535 + int(a[i])
     return a + (k + 2) + k * 3, total
+
+
+@program((x(3, 7),), (x(2, 5),), (x(4, 2),))
+def covariances(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    counts = torch.arange(x.size(1)) + 1
+    shares = torch.exp(x[0])
+    return (
+        torch.cov(x),
+        torch.cov(x, correction=0, fweights=counts, aweights=shares),
+        torch.corrcoef(x),
+        torch.corrcoef(x[0]),
+    )
+
+
+@program((x(7), torch.arange(6).reshape(2, 3)), (x(2), torch.arange(8).reshape(2, 4) * 3))
+def covariances_of_a_line_and_of_ints(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.cov(x), torch.cov(n), torch.cov(x, correction=2, aweights=torch.exp(x))

@@ -74,3 +74,18 @@ def test_dtypes_of_operators_that_pytorch_computes(dtype: torch.dtype) -> None:
     with shapevm.compile(program, args=(example,)) as exe:
         assert "calls PyTorch" in str(exe)
         assert exe(example).dtype == dtype and exe(example).shape == example.shape
+
+
+def drawn_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(a).normal_(1.0, 2.0) + a, torch.zeros_like(a).bernoulli_(0.3)
+
+
+def test_numbers_drawn_in_place() -> None:
+    program = torch.jit.script(drawn_in_place)
+    with shapevm.compile(program, args=(x(4, 3),)) as exe:
+        for shape in ((4, 3), (1, 5), (0, 2)):
+            given = x(*shape)
+            torch.manual_seed(5)
+            wanted = program(given)
+            torch.manual_seed(5)
+            assert_close(exe(given), wanted)

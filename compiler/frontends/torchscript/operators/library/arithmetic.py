@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...values.values import List, Tensor, is_run_time, is_size
-from . import numerics, resizing, signals, windows
+from . import covariance, numerics, resizing, signals, windows
 
 _NORM = """
     made = centred * torch.rsqrt((centred * centred).mean(dims, True) + eps)
@@ -128,6 +128,7 @@ SOURCES = {
     **resizing.SOURCES,
     **numerics.SOURCES,
     **signals.SOURCES,
+    **covariance.SOURCES,
     "linalg_vector_norm": _norm(
         "linalg_vector_norm",
         "x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]",
@@ -549,6 +550,7 @@ def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
 _OTHERS = ("padding", "str_ord")
 #: Operators that are imported this way because of their lists, or of their sizes.
 _OF_LISTS = (*windows.SOURCES, *resizing.SOURCES, *numerics.SOURCES)
+_ALWAYS = (*numerics.ALWAYS, *covariance.SOURCES)
 _OF_SIZES = ("triu", "tril", *windows.SOURCES)
 #: Operators that accept run-time sizes in lists only in this form.
 _OF_SIZES_IN_LISTS = ("im2col", "col2im", "affine_grid_generator", "max_unpool2d", "max_unpool3d")
@@ -561,7 +563,7 @@ def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
     if found is None or overload in _OTHERS or not any(isinstance(x, Tensor) for x in args):
         return None
     rest = args[2:] if name in ("add", "sub") else args
-    return found if found in numerics.ALWAYS or any(_is_told(name, x) for x in rest) else None
+    return found if found in _ALWAYS or any(_is_told(name, x) for x in rest) else None
 
 
 def _is_told(name: str, x: Any) -> bool:
