@@ -39,21 +39,21 @@ class Inputs:
         self._open: set[str] = set()  # sizes of such tensors
         self._varying = importer.script.varying()
         self._shared: set[str] = set()  # the user's sizes that other inputs share
-        self._of_user: dict[str, Any] = {}
         self._memories: dict[str, Memory] = {}  # of inputs, by name
-        self._places: dict[str, str] = {}  # where a size occurs first, by name
+        #: Where a size occurs first, and whether it has a `Dim` of the user, by name.
+        self._places: dict[str, tuple[str, bool]] = {}
         self._lists: dict[str, tuple[ListType, List | Dict]] = {}  # of any length or keys, by path
 
     # What is known of sizes
 
     def is_of_user(self, name: str) -> bool:
         """Return True for a size with a `Dim` of the user."""
-        return name in self._of_user
+        return name in self._places and self._places[name][1]
 
     def is_fixed(self, name: str) -> bool:
         """Return True for a size that keeps its range: the user's own, and those of tensors
         that may be absent."""
-        return name in self._of_user or name in self._open
+        return self.is_of_user(name) or name in self._open
 
     def is_open(self, name: str) -> bool:
         """Return True for a size of a tensor that may be absent."""
@@ -261,11 +261,9 @@ class Inputs:
         name = str(root) if root is not None and str(root).isidentifier() else f"s{len(self.examples)}"
         if name not in self.examples:
             self.examples[name] = example
-            self._places[name] = f"axis {axis} of {path}"
+            self._places[name] = f"axis {axis} of {path}", root is not None
             if name not in self.importer.assumptions.sizes:
                 self._declare(name, dim, root is not None)
-            if root is not None:
-                self._of_user[name] = dim
         return self.importer.assumptions.size(symbol(name))
 
     def _open_size(self, path: str, axis: int, example: int, shapes: Any) -> DimExpr:
