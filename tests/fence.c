@@ -4,7 +4,8 @@
  *   LD_PRELOAD=fence.so SVM_CPU=x86-64-v3 python -m pytest ...
  *
  * Tensors are what PyTorch's allocator of CPU memory, the runtime and, once tests/fenced.py asks for it, numpy
- * allocate. Three of four end where a page ends, as far as their alignment lets them; others begin at one. */
+ * allocate. Three of four end where a page ends, as far as their alignment lets them; others begin at one. The
+ * runtime's arenas lie between such pages by themselves, and hold no tensor of a call without a plan. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ static void *map(void *at, size_t size, int protection, int flags) {
 __attribute__((constructor)) static void reserve(void) {
   region = map(NULL, REGION, PROT_NONE, RESERVED);
   sizes = map(NULL, REGION / PAGE * sizeof *sizes, PROT_READ | PROT_WRITE, RESERVED);
-  if (region == MAP_FAILED || sizes == MAP_FAILED) abort();
+  if (region == MAP_FAILED || sizes == MAP_FAILED || setenv("SVM_TENSORS_APART", "1", 1)) abort();
 }
 
 static int is_fenced(const void *memory) {
@@ -93,16 +94,6 @@ void *realloc(void *memory, size_t size) {
   memcpy(made, memory, had < size ? had : size);
   drop(memory);
   return made;
-}
-
-/* The runtime's arenas. */
-void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset) {
-  int is_arena = !at && file < 0 && protection == (PROT_READ | PROT_WRITE) && size < REGION;
-  if (!is_arena || !is_of(__builtin_return_address(0), "_runtime"))
-    return (void *)syscall(SYS_mmap, at, size, protection, flags, file, offset);
-  char *outer = map(NULL, pages(size) + 2 * PAGE, PROT_NONE, flags);
-  if (outer == MAP_FAILED) return MAP_FAILED;
-  return mprotect(outer + PAGE, size, protection) ? MAP_FAILED : outer + PAGE;
 }
 
 /* numpy's PyDataMem_Handler. */

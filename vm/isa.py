@@ -202,7 +202,7 @@ OPS: Final[tuple[Op, ...]] = (
     _op("view", "d=tensor a:tensor sizes:int*", "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)", "may_fail"),
     _op("dim", "d=int a:tensor axis:immediate", "R[d] = size of tensor R[a] along axis (0 <= axis < rank)", "may_fail"),
     _op("item", "d=bool|int|float a:tensor at:int*", "R[d] = the element of tensor R[a] at R[at...], one for each axis (none: its only element), as bool, int or float", "may_fail data"),
-    _op("scalar", "d=tensor dtype:dtype a:bool|int|float", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail data"),
+    _op("scalar", "d=tensor dtype:dtype a:bool|int|float", "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)", "may_fail"),
     _op("kernel", "kernel:#kernel dims:int* buffers:tensor*", "launch kernel with sizes R[dims...] on tensors R[buffers...]", "may_fail launches"),
     _op("call_packed", "name:#string results=any* args:any*", 'R[results...] = host function "name"(R[args...])', "may_fail data"),
     _op("expect", "a:any dtype:dtype sizes:int* what:#string", 'if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names "what"', "may_fail"),

@@ -54,7 +54,7 @@
   X(32, VIEW, "view", "d:d a:s sizes:S", 4, "R[d] = the elements of R[a] with sizes R[sizes...] (as many elements)") \
   X(33, DIM, "dim", "d:d a:s axis:i", 4, "R[d] = size of tensor R[a] along axis (0 <= axis < rank)") \
   X(34, ITEM, "item", "d:d a:s at:S", 20, "R[d] = the element of tensor R[a] at R[at...], one for each axis (none: its only element), as bool, int or float") \
-  X(35, SCALAR, "scalar", "d:d dtype:t a:s", 20, "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)") \
+  X(35, SCALAR, "scalar", "d:d dtype:t a:s", 4, "R[d] = 0-d tensor of dtype holding R[a] (bool, int or float)") \
   X(36, KERNEL, "kernel", "kernel:k dims:S buffers:S", 12, "launch kernel with sizes R[dims...] on tensors R[buffers...]") \
   X(37, CALL_PACKED, "call_packed", "name:n results:D args:S", 20, "R[results...] = host function \"name\"(R[args...])") \
   X(38, EXPECT, "expect", "a:s dtype:t sizes:S what:n", 4, "if R[a] is no tensor of dtype and sizes R[sizes...]: stop with an error that names \"what\"") \

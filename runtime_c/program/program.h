@@ -24,15 +24,16 @@ enum { WRITTEN = 1, IN_ROWS = 2 }; /* `memory` of an input: bits */
 /* The required inputs of an entry point, and its outputs; its function takes the inputs, then all symbols. */
 typedef struct contract {
   int32_t function, n_inputs, n_outputs;
-  int32_t n_key;      /* values of a plan's key: the function, symbols, then inputs (see is_in_key) */
-  int32_t is_planned; /* takes no str or list; and is static-flow, or writes to no input */
-  int32_t is_static;  /* static-flow */
-  int32_t writes;     /* to some input */
+  int32_t n_key;         /* values of a plan's key: the function, symbols, then inputs (see is_in_key) */
+  int32_t is_planned;    /* takes no str or list; and is static-flow, or writes to no input */
+  int32_t is_static;     /* static-flow */
+  int32_t plans_at_once; /* a plan pays at a key's first call: the values of inputs make no tensors */
+  int32_t writes;        /* to some input */
   const svm_input_info *inputs;
   const svm_output_info *outputs;
   const uint8_t *memory;            /* per input */
   _Atomic int32_t is_never_planned; /* the trace was too long, or flow depended on a kernel's result */
-  _Atomic uint64_t met[N_MET];      /* hashes of keys that came once, where flow is not static */
+  _Atomic uint64_t met[N_MET];      /* hashes of keys that came once, where that is not enough for a plan */
 } contract;
 
 /* Whether a plan's key holds the value of an input: of bools, ints and floats; and where flow is not static,
@@ -208,6 +209,7 @@ struct svm_program {
   svm_options options;
   const char **strings;
   int32_t n_strings, n_constants, n_functions, n_kernels, n_externs;
+  int32_t makes_scalars; /* some function makes tensors of bools, ints or floats */
   interface io;
   value *constants;
   function *functions;

@@ -220,6 +220,7 @@ static int32_t check_function(checker *c) {
     last = c->pc;
     if (decode(c, &next) || check_operands(c) || check_meaning(c, c->f->code[c->pc])) return c->error->code;
     if (c->op->flags & SVM_FLAG_DATA) c->p->functions[c->index].info.is_static_flow = 0;
+    c->p->makes_scalars |= c->f->code[c->pc] == SVM_OP_SCALAR;
     note_extern(c);
   }
   return check_flow(c, last);
@@ -330,6 +331,8 @@ static void finish_contract(svm_program *p, contract *k) {
   k->is_static = p->functions[k->function].info.is_static_flow;
   k->is_planned &= k->is_static || !k->writes;
   for (int32_t i = 0; i < k->n_inputs; i++) k->n_key += is_in_key(k, i);
+  int has_values = k->n_key > 1 + p->io.n_symbols;
+  k->plans_at_once = k->is_static && !(has_values && p->makes_scalars);
   p->io.n_key = k->n_key > p->io.n_key ? k->n_key : p->io.n_key;
 }
 

@@ -332,7 +332,7 @@ void svm_get_stats(svm_program *p, svm_stats *stats) {
   stats->extern_calls = atomic_load(&p->counters.n_extern_calls);
   for (context *c = atomic_load(&p->epochs.contexts); c; c = c->next) {
     stats->n_contexts++;
-    stats->arena_bytes += atomic_load_explicit(&c->arena_bytes_seen, memory_order_relaxed);
+    stats->arena_bytes += atomic_load_explicit(&c->arena.n_bytes_seen, memory_order_relaxed);
   }
 }
 

@@ -123,6 +123,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
                                 int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
   atomic_fetch_add_explicit(&c->program->counters.n_interpreted, 1, memory_order_relaxed);
+  arena_open(&c->context->arena);
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code =
       results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
@@ -134,6 +135,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
   if (!code) code = output_binding_finish(b, results, n_results, outputs);
   free_values(&c->budget, args, n + n_symbols);
   free_values(&c->budget, results, n_results);
+  arena_close(&c->context->arena);
   return code;
 }
 
@@ -191,7 +193,7 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   if (!code) code = context_reserve_arena(x, made->arena_bytes, c->error);
   if (!code) code = context_reserve_bases(x, n_bases, c->error);
   if (!code) {
-    x->bases[BASE_ARENA] = x->arena;
+    x->bases[BASE_ARENA] = x->arena.data;
     x->bases[BASE_ABSOLUTE] = NULL;
     memcpy(x->bases + BASE_INPUTS, b->input_data, (size_t)c->contract->n_inputs * sizeof *x->bases);
     b->plan = made;
@@ -208,10 +210,10 @@ static int32_t replay(call *c, const plan *made, output_binding *b, svm_value *o
   return code;
 }
 
-/* Whether a plan for the key pays: where flow is not static, once the key has come before, as the values of
- * inputs may be others in every call. */
+/* Whether a plan for the key pays: at once, or when the key has come before, as the values of inputs may be
+ * others in every call. */
 static int is_met(contract *k, const int64_t *key) {
-  if (k->is_static) return 1;
+  if (k->plans_at_once) return 1;
   uint64_t hash = hash_row(key, k->n_key);
   return atomic_exchange_explicit(&k->met[hash % N_MET], hash, memory_order_relaxed) == hash;
 }

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/status.h"
 
@@ -23,23 +22,11 @@ typedef struct retired {
 
 /* Contexts ------------------------------------------------------------------------------------- */
 
-enum {
-  FIRST_WINDOW = 64, /* calls after which an arena may shrink */
-  LONGEST_WINDOW = 1 << 20,
-  KEPT_BYTES = 1 << 20 /* arenas of so much are not worth it */
-};
-
-static void drop_arena(context *c) {
-  if (c->mapping) munmap(c->mapping, c->mapping_bytes);
-  c->mapping = NULL;
-  c->arena = NULL;
-  c->arena_bytes = 0;
-  atomic_store_explicit(&c->arena_bytes_seen, 0, memory_order_relaxed);
-}
+enum { FIRST_WINDOW = 64 /* calls after which an arena may shrink */ };
 
 /* Free all that it has beside itself, its state and its place in the list. */
 static void context_empty(context *c) {
-  drop_arena(c);
+  arena_free(&c->arena);
   rt_free(&c->rt);
   free(c->registers);
   free(c->frames);
@@ -61,6 +48,8 @@ context *context_make(const svm_program *p, svm_error *error) {
     memset(c, 0, sizeof *c);
     atomic_init(&c->state, CONTEXT_TAKEN);
     c->window = FIRST_WINDOW;
+    arena_init(&c->arena);
+    c->pool.arena = &c->arena;
     c->symbols = calloc((size_t)p->io.n_symbols + 1, sizeof *c->symbols);
     c->key = calloc((size_t)p->io.n_key + 1, sizeof *c->key);
     if (c->symbols && c->key) return c;
@@ -81,52 +70,10 @@ void context_free_all(svm_program *p) {
   }
 }
 
-static size_t page_of(size_t n_bytes) { return n_bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE; }
-
-/* Arenas of at least a huge page are on huge pages, if the system has them, for fewer TLB misses. */
 int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error) {
-  if ((size_t)n_bytes > c->arena_most) c->arena_most = (size_t)n_bytes;
-  if ((size_t)n_bytes <= c->arena_bytes) return SVM_OK;
-  if (c->is_trimmed && c->window < LONGEST_WINDOW) c->window *= 2;
-  c->is_trimmed = 0;
-  size_t size = c->arena_bytes + c->arena_bytes / 2; /* a growing series of shapes does not map each time */
-  size = (size_t)n_bytes > size ? (size_t)n_bytes : size;
-  size_t page = page_of(size);
-  size = (size + page - 1) / page * page;
-  drop_arena(c);
-  c->mapping_bytes = size + page - PAGE;
-  c->mapping = mmap(NULL, c->mapping_bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (c->mapping == MAP_FAILED) {
-    c->mapping = NULL;
-    return status_fail(error, SVM_ERROR_MEMORY,
-                       "memory: there is none for an arena of %" PRId64 " bytes; use smaller inputs",
-                       n_bytes);
-  }
-  c->arena = (char *)(((uintptr_t)c->mapping + page - 1) / page * page);
-  c->arena_bytes = size;
-  memory_advise(c->arena, (int64_t)size);
-  atomic_store_explicit(&c->arena_bytes_seen, (int64_t)size, memory_order_relaxed);
-  return SVM_OK;
-}
-
-int context_is_large(const context *c) {
-  return atomic_load_explicit(&c->arena_bytes_seen, memory_order_relaxed) > KEPT_BYTES;
-}
-
-void context_trim(context *c, size_t n_bytes) {
-  size_t page = page_of(n_bytes), kept = (n_bytes + page - 1) / page * page;
-  if (c->arena_bytes <= KEPT_BYTES || kept > c->arena_bytes / 2) return;
-  c->is_trimmed = 1;
-  if (!kept) {
-    drop_arena(c);
-    return;
-  }
-  char *end = (char *)c->mapping + c->mapping_bytes;
-  if (munmap(c->arena + kept, (size_t)(end - (c->arena + kept)))) return; /* too many mappings: it stays */
-  c->mapping_bytes = (size_t)(c->arena + kept - (char *)c->mapping);
-  c->arena_bytes = kept;
-  atomic_store_explicit(&c->arena_bytes_seen, (int64_t)kept, memory_order_relaxed);
+  if (!arena_reserve(&c->arena, (size_t)n_bytes)) return SVM_OK;
+  return status_fail(error, SVM_ERROR_MEMORY,
+                     "memory: there is none for an arena of %" PRId64 " bytes; use smaller inputs", n_bytes);
 }
 
 int32_t context_reserve_bases(context *c, int64_t n, svm_error *error) {

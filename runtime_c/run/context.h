@@ -22,15 +22,9 @@ typedef struct context {
   _Atomic int32_t state;
   pthread_t owner; /* the thread of the call */
   svm_rt rt;
-  char *arena; /* in `mapping`; at a huge page if it is that large */
-  size_t arena_bytes, mapping_bytes;
-  void *mapping;
-  _Atomic int64_t arena_bytes_seen; /* for statistics */
-  /* How much arena stays: see contexts_trim. */
-  size_t arena_most;         /* that calls of this window have needed */
-  int64_t n_counted, window; /* calls */
+  arena arena;
+  int64_t n_counted, window; /* calls: see contexts_trim */
   int64_t last_call;         /* its number */
-  int32_t is_trimmed;        /* since the arena last grew */
   value *registers;
   int64_t n_registers;
   frame *frames; /* of the calls within the call */
@@ -53,12 +47,6 @@ void context_free_all(svm_program *p);
 /* At least that much arena (64-byte aligned; contents lost), that many bases. */
 int32_t context_reserve_arena(context *c, int64_t n_bytes, svm_error *error);
 int32_t context_reserve_bases(context *c, int64_t n, svm_error *error);
-
-/* Keep `n_bytes` of the arena, where that is worth it. */
-void context_trim(context *c, size_t n_bytes);
-
-/* Whether the context has an arena that is worth trimming; read without taking it. */
-int context_is_large(const context *c);
 
 /* Free `object` with `free_object` once no call that began before now is running. Called with the lock held,
  * after the last pointer to it was overwritten. */

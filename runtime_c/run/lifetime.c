@@ -154,7 +154,10 @@ void svm_leave(svm_use *use) {
 
 /* Calls ---------------------------------------------------------------------------------------- */
 
-enum { IDLE_WINDOWS = 16 }; /* without a call in a context, after which its arena goes */
+enum {
+  IDLE_WINDOWS = 16, /* without a call in a context, after which its arena goes */
+  LONGEST_WINDOW = 1 << 20
+};
 
 /* Whether the context was free, and is taken now. */
 static int take(context *c) {
@@ -201,13 +204,17 @@ static void mark_calls(svm_program *p) {
 }
 
 void contexts_trim(svm_program *p, context *own) {
-  context_trim(own, own->arena_most);
-  own->arena_most = 0;
+  if (own->arena.has_regrown && own->window < LONGEST_WINDOW) {
+    own->arena.has_regrown = 0;
+    own->window *= 2;
+    return;
+  }
+  arena_trim(&own->arena, own->arena.most);
   own->n_counted = 0;
   for (context *c = atomic_load(&p->epochs.contexts); c; c = c->next) {
-    if (c == own || !context_is_large(c) || !take(c)) continue;
+    if (c == own || !arena_is_large(&c->arena) || !take(c)) continue;
     if (own->last_call - c->last_call > IDLE_WINDOWS * c->window) {
-      context_trim(c, 0);
+      arena_trim(&c->arena, 0);
       free(c->rt.scratch);
       c->rt.scratch = NULL;
       c->rt.scratch_bytes = 0;

@@ -74,8 +74,8 @@ static int32_t bind_tensor(output_binding *b, const tensor *t, svm_value *out) {
   out->tag = SVM_TAG_TENSOR;
   out->origin = is_alias(b, s) ? s->origin : SVM_ORIGIN_NEW;
   out->origin_index = out->origin == SVM_ORIGIN_INPUT ? s->origin_index : -1;
-  int is_ours_alone = !b->plan && !b->allocator && s->origin == SVM_ORIGIN_NEW && !s->whole && s->refs == 1 &&
-                      t->base.refs == 1;
+  int is_ours_alone = !b->plan && !b->allocator && s->origin == SVM_ORIGIN_NEW && !s->is_in_arena &&
+                      !s->whole && s->refs == 1 && t->base.refs == 1;
   if (is_prepared) {
     owner = b->owners[s->origin_index];
   } else if (is_ours_alone) {

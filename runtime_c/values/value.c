@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/status.h"
 
@@ -180,13 +179,6 @@ int text_equal(const text *a, const text *b) {
 enum { STORAGE_HEADER = 64 }; /* data that a storage owns starts here, 64-byte aligned */
 _Static_assert(sizeof(storage) <= STORAGE_HEADER, "the header fits before the data");
 
-void memory_advise(void *data, int64_t n_bytes) {
-  if (n_bytes < 2 * (int64_t)HUGE_PAGE) return;
-  uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE;
-  uintptr_t end = ((uintptr_t)data + (uintptr_t)n_bytes) / PAGE * PAGE;
-  madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
-}
-
 static size_t storage_bytes(int64_t n_bytes) { return (STORAGE_HEADER + (size_t)n_bytes + 63) / 64 * 64; }
 
 /* A storage's memory from the pool, NULL: it has none of that size. */
@@ -220,7 +212,9 @@ void storage_pool_free(storage_pool *pool) {
 storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error) {
   size_t size = storage_bytes(n_bytes);
   if (budget_take(budget, (int64_t)size, error)) return NULL;
-  storage *made = pool_take(budget ? budget->pool : NULL, size);
+  storage_pool *pool = budget ? budget->pool : NULL;
+  storage *made = pool_take(pool, size);
+  int is_in_arena = !made && pool && size / 64 >= POOL_CLASSES && (made = arena_take(pool->arena, size));
   if (!made) made = aligned_alloc(64, size);
   if (!made) {
     budget_give_back(budget, (int64_t)size);
@@ -228,9 +222,12 @@ storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error) 
                 "memory: a tensor of %" PRId64 " bytes does not fit; use smaller inputs", n_bytes);
     return NULL;
   }
-  memory_advise(made, (int64_t)size);
-  *made = (storage){
-      .refs = 1, .origin = SVM_ORIGIN_NEW, .n_bytes = n_bytes, .data = (char *)made + STORAGE_HEADER};
+  if (!is_in_arena) memory_advise(made, (int64_t)size);
+  *made = (storage){.refs = 1,
+                    .origin = SVM_ORIGIN_NEW,
+                    .is_in_arena = (int16_t)is_in_arena,
+                    .n_bytes = n_bytes,
+                    .data = (char *)made + STORAGE_HEADER};
   return made;
 }
 
@@ -267,8 +264,14 @@ void storage_release(memory_budget *budget, storage *memory) {
   if (memory->release) memory->release(memory->context);
   if (memory->whole) storage_release(budget, memory->whole); /* which is no part */
   size_t size = memory->is_caller_memory ? sizeof *memory : storage_bytes(memory->n_bytes);
-  int is_pooled = budget && !memory->is_caller_memory && pool_put(budget->pool, memory, size);
-  if (is_pooled) budget_give_back(budget, (int64_t)size);
+  int is_kept = 0;
+  if (memory->is_in_arena) {
+    if (budget) arena_give_back(budget->pool->arena, memory, size);
+    is_kept = 1;
+  } else if (budget && !memory->is_caller_memory) {
+    is_kept = pool_put(budget->pool, memory, size);
+  }
+  if (is_kept) budget_give_back(budget, (int64_t)size);
   else give_back(budget, memory, size);
 }
 

@@ -7,14 +7,17 @@
 #include <stddef.h>
 
 #include "svm.h"
+#include "base/arena_memory.h"
 
 enum { IMMORTAL = -1 };
 
 enum { POOL_CLASSES = 128, POOL_BYTES = 1 << 18 };
 
 /* Small storages that calls of one context gave back, for the next ones: `free[n]` of n times 64 bytes, each
- * with a pointer to the next. At most POOL_BYTES in all. */
+ * with a pointer to the next. At most POOL_BYTES in all. Larger ones are in the arena, NULL: there is none.
+ */
 typedef struct storage_pool {
+  arena *arena;
   struct storage *free[POOL_CLASSES];
   int64_t n_bytes;
 } storage_pool;
@@ -46,7 +49,8 @@ typedef struct storage {
   int32_t refs;
   int32_t origin;
   int32_t origin_index;
-  int32_t is_caller_memory; /* the data is not part of this object */
+  int16_t is_caller_memory; /* the data is not part of this object */
+  int16_t is_in_arena;      /* of a context: it ends with the call */
   int32_t is_written;       /* an input that kernels may write to */
   int32_t is_unset;         /* nothing was written yet: zeroed on first read (storage_clear) */
   int64_t n_bytes;
@@ -119,11 +123,6 @@ int32_t text_make(memory_budget *budget, const char *bytes, int64_t length, valu
 int32_t text_concat(memory_budget *budget, const text *a, const text *b, value *result, svm_error *error);
 int text_compare(const text *a, const text *b); /* below 0, 0 or above, by their bytes */
 int text_equal(const text *a, const text *b);
-
-enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
-
-/* Ask for huge pages under new memory of two of them and more: fewer page faults and misses in the TLB. */
-void memory_advise(void *data, int64_t n_bytes);
 
 /* Memory of n_bytes >= 0 (64-byte aligned), or the caller's (`caller_memory`: `data` is used). */
 storage *storage_make(memory_budget *budget, int64_t n_bytes, svm_error *error);

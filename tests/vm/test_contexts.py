@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from collections.abc import Iterator
 
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 from shapevm.vm import artifact
 from shapevm.vm.assembler import assemble
-from shapevm.vm.load_options import LoadOptions
+from shapevm.vm.errors import LimitExceeded
+from shapevm.vm.load_options import CallLimits, LoadOptions
 from shapevm.vm.machine import Machine
 
-from .kernels import ADD_TEXT, with_code
+from .kernels import ADD_ROW, ADD_TEXT, with_code
 
 MIB = 1 << 20
 LARGE, SMALL = np.ones(4 * MIB, "f4"), np.ones(100, "f4")  # a large call's arena has 16 MiB
@@ -87,3 +90,71 @@ def test_what_stays_of_an_arena_is_used(machine: Machine) -> None:
         x = np.arange(n, dtype="f4")
         for _ in range(2 * WINDOW):
             np.testing.assert_array_equal(machine.call([x, x])[0][-9:], (3 * x)[-9:])
+
+
+#: Two tensors between kernels, then an element of the second, so that each call is interpreted.
+INTERPRETED = f"""
+symbol "n" 1 .. {16 * MIB} why "model.py:3"
+input "x": f32[s0]
+output "last": float
+output "y"
+kernel k0 {ADD_ROW}
+function "main" (2 params, 2 results)
+  alloc r2 f32 (r1)
+  kernel k0 (r1) (r0, r0, r2)
+  alloc r3 f32 (r1)
+  kernel k0 (r1) (r2, r0, r3)
+  free (r2)
+  int r4 1
+  sub r4 r1 r4
+  item r5 r3 (r4)
+  int r7 1
+  part r6 r3 r4 (r7)
+  return (r5, r6)
+"""
+
+
+fenced = pytest.mark.skipif(
+    "SVM_TENSORS_APART" in os.environ, reason="tests/fence.c takes tensors out of arenas"
+)
+
+
+def interpreted(**limits: int) -> Machine:
+    options = LoadOptions(strategy="generic", limits=CallLimits(**limits))
+    return Machine.from_bytes(artifact.to_bytes(with_code(assemble(INTERPRETED))), options)
+
+
+def faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@fenced
+def test_interpreted_calls_of_other_sizes_take_no_new_pages() -> None:
+    with interpreted() as m:
+        before = faults()
+        for n in (4 * MIB, 3 * MIB, 3 * MIB + 7, 2 * MIB, 100, 4 * MIB - 5):
+            x = np.full(n, 5, "f4")
+            started = faults()
+            last, y = m.call([x])
+            assert last == 15 and y.tolist() == [15]
+            assert n == 4 * MIB or faults() - started < 40
+        assert faults() > before
+        assert m.stats()["interpreted"] == 6 and 32 * MIB <= arena(m) < 40 * MIB
+
+
+def test_arenas_of_interpreted_calls_shrink() -> None:
+    with interpreted() as m:
+        m.call([LARGE])
+        for _ in range(3 * WINDOW):
+            m.call([SMALL])
+        assert arena(m) <= MIB
+        assert m.call([LARGE])[0] == 3
+
+
+@fenced
+def test_memory_max_counts_tensors_in_the_arena() -> None:
+    with interpreted(memory_max=30 * MIB) as m:
+        for _ in range(3):
+            with pytest.raises(LimitExceeded, match="memory_max"):
+                m.call([LARGE])
+            assert m.call([LARGE[: 3 * MIB]])[0] == 3

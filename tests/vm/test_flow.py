@@ -143,3 +143,37 @@ function "main" (3 params, 1 results)
     with load(text) as m:
         found = [m.call([np.ones(2, np.float32), values])[0] for _ in range(4)]
         assert found == [2.0, 4.0, 8.0, 16.0] and m.stats()["traces"] == 0
+
+
+#: Twice a tensor of a number, from the size or from an input.
+SCALARS = """
+symbol "n" 1 .. 1000 why "model.py:3"
+input "x": f32[s0]
+input "k": int
+output "y"
+kernel k0 ADD_ROW
+function "main" (3 params, 1 results)
+  int r3 1
+  scalar r4 f32 NUMBER
+  view r4 r4 (r3)
+  alloc r5 f32 (r3)
+  kernel k0 (r3) (r4, r4, r5)
+  return (r5)
+"""
+
+
+def test_tensors_of_sizes_are_planned_at_the_first_call() -> None:
+    text = SCALARS.replace('input "k": int\n', "").replace("NUMBER", "r1").replace("3 params", "2 params")
+    with load(text) as m:
+        for n in (3, 5, 3, 5, 7):
+            assert m.call([np.ones(n, np.float32)])[0] == [2.0 * n]
+        stats = m.stats()
+        assert (stats["traces"], stats["replays"], stats["interpreted"]) == (3, 2, 0)
+
+
+def test_tensors_of_numbers_are_planned_once_these_came_before() -> None:
+    with load(SCALARS.replace("NUMBER", "r1")) as m:
+        for k in (*range(9), 3, 3):
+            assert m.call([np.ones(4, np.float32), k])[0] == [2.0 * k]
+        stats = m.stats()
+        assert (stats["traces"], stats["replays"], stats["interpreted"]) == (1, 1, 9)
