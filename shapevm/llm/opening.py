@@ -19,7 +19,6 @@ from .sampling import Sampling
 
 if TYPE_CHECKING:
     from ..build.options import Options
-    from ..calls.session import Session
     from ..program.executable import Executable
     from ..vm.codes import Strategy
 
@@ -83,7 +82,7 @@ def model_of(exe: Executable, contents: Contents) -> LanguageModel:
 class Calls:
     """What an engine calls: a program, or a session of it, whose cache it uses."""
 
-    def __init__(self, run: Executable | Session) -> None:
+    def __init__(self, run: Any) -> None:
         self._run = run
 
     def compute(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
