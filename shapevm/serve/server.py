@@ -13,6 +13,7 @@ import uvicorn
 
 from .app import application
 from .logs import LOG
+from .memory import trimming
 from .models import Service
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def serve(service: Service, address: Address) -> None:
     gc.freeze()  # what exists by now stays: a collection that goes through it would hold up requests
     LOG.info("serving %s", service.name)
     try:
-        server.run()
+        with trimming():
+            server.run()
     finally:
         service.close()
     LOG.info("ended")

@@ -117,6 +117,22 @@ def test_stats_count(saved):
         assert {entry.dims for _, entry in stats.entries} == {(3,), (4,)}
 
 
+def test_entries_are_bounded(module):
+    """A program with many kernels at ever new sizes keeps entries of some of them only."""
+
+    def many(self, x):
+        flags = (x > 0).sum().item() % 2  # no plans, which keep their entries
+        return [torch.cumsum(x + number + flags, 0) for number in range(8)]
+
+    given = torch.randn(5)
+    with shapevm.compile(module(many), (given,), dynamic_shapes={"x": {0: N}}, strategy="generic") as exe:
+        for n in range(3000):
+            exe(np.zeros(n, np.float32))
+        entries = exe.stats().entries
+        n_kernels = len({kernel for kernel, _ in entries})
+        assert n_kernels >= 8 and len(entries) <= 2048 * n_kernels
+
+
 def test_since_tells_what_ran(saved):
     with shapevm.load(saved, strategy="generic") as exe:
         exe(X(3))
