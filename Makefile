@@ -9,7 +9,7 @@ ROUNDS ?= 10
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help wheel dev demo models modules operator operators test quick fenced hosts integrations java rust browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation signals orphans asan tsan regen rebuild clean format
+.PHONY: help wheel dev demo models modules operator operators test quick fenced hosts integrations java rust browser aarch64 aarch64-tools check lint types layers generated package bench roofline instructions fuzz mutants failures mutation onnx signals orphans asan tsan regen rebuild clean format
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
@@ -248,6 +248,10 @@ mutants: $(BUILT) ## structure-aware mutants of artifacts, arrays, profiles, ker
 	cmake -S runtime_c -B build/fuzz -DSVM_SANITIZE=address,undefined
 	cmake --build build/fuzz --target fuzz
 	$(PY) -m tests.runtime_c.mutants $(ARGS)
+
+onnx: $(BUILT) ## every case by which ONNX defines its operators; damaged models, imported or refused in a sentence: ARGS='100000 SEED'
+	$(PY) -m tests.compiler.frontends.onnx.nodes
+	$(PY) -m tests.compiler.frontends.onnx.onnx_mutants $(ARGS)
 
 failures: $(BUILT) ## the n-th malloc, mmap, pthread_create, write ... of the runner fails, for every n
 	$(PY) -m tests.runtime_c.failures $(ARGS)

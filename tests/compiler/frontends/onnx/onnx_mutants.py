@@ -1,17 +1,19 @@
 """Damaged ONNX models: `python -m tests.compiler.frontends.onnx.onnx_mutants [COUNT] [SEED] [FILE ..]`.
 
 Each mutant changes bytes of a model's file, or fields of its message: attributes, sizes, types, names, edges,
-data. It is imported, and its passes run, or it is refused in one sentence. Anything else is a failure.
+data. It is imported, and its passes run, or it is refused in one sentence. Anything else is a failure, and is
+printed at once: another exception, a sentence of several lines, more memory or time than the limits.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ import shapevm
 from shapevm.build.build import run_passes
 
 MEMORY = 8 << 30  # of the process
+GROWTH = 512 << 10  # KiB by which one mutant may raise the most that the process has held
 SECONDS = 20.0  # of the CPU, for one mutant
+LETTERS = 2000  # of a refusal
+LINE_EVERY = 2000  # mutants, where the progress is no bar
 INTS = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 255, 2**31 - 1, 2**31, 2**40, 2**63 - 1)
 FLOATS = (0.0, -1.0, 1e-30, 1e30, float("inf"), float("nan"))
 
@@ -96,29 +101,31 @@ def mutant(data: bytes, r: random.Random) -> bytes:
 
 
 def verdict(data: bytes) -> str:
-    """Return how a file ends: "taken" or "refused". Raises any other error, and ValueError for a refusal of
-    several sentences or lines."""
+    """Return how a file ends: "taken" or "refused". Raises any other error, and ValueError for a refusal that
+    has several lines, or none, or is endless."""
     try:
         graph = import_model(read_model(data))
         run_passes(graph)
     except shapevm.Error as error:
-        if "\n" in str(error).strip():
-            raise ValueError(f"a refusal has several lines: {error}") from error
+        if "\n" in str(error).strip() or not 0 < len(str(error)) <= LETTERS:
+            raise ValueError(f"a refusal is no sentence: {error}") from error
         return "refused"
     return "taken"
 
 
-def run(files: Sequence[bytes], count: int, seed: int, report: Callable[[str], None]) -> Counter[str]:
-    """Judge mutants; report those that fail."""
+def run(
+    files: Sequence[bytes], numbers: Iterable[int], seed: int, report: Callable[[str], None]
+) -> Counter[str]:
+    """Judge the mutants of these numbers; report those that fail."""
     ends: Counter[str] = Counter()
-    for i in range(count):
+    for i in numbers:
         r = random.Random(f"{seed} {i}")
         try:
             data = mutant(r.choice(files), r)
         except (DecodeError, ValueError, TypeError):
             ends["no mutant"] += 1
             continue
-        start = time.process_time()
+        start, held = time.process_time(), peak()
         try:
             end = verdict(data)
         except Exception as error:
@@ -127,8 +134,32 @@ def run(files: Sequence[bytes], count: int, seed: int, report: Callable[[str], N
         if (seconds := time.process_time() - start) > SECONDS:
             report(f"seed {seed} mutant {i}: {seconds:.1f} s")
             end = "failed"
+        if (more := peak() - held) > GROWTH:
+            report(f"seed {seed} mutant {i}: {more >> 10} MiB")
+            end = "failed"
         ends[end] += 1
     return ends
+
+
+def peak() -> int:
+    """Return the most memory that this process has held, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def shown(count: int) -> Iterator[int]:
+    """Yield the numbers of mutants and show how many are done: a bar in a terminal, else lines."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import track
+
+        yield from track(range(count), "mutants", count, console=Console(stderr=True))
+        return
+    start = time.monotonic()
+    for i in range(count):
+        yield i
+        if (i + 1) % LINE_EVERY == 0:
+            text = f"{i + 1} of {count}, {time.monotonic() - start:.0f} s, at most {peak() >> 10} MiB"
+            print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -138,8 +169,9 @@ def main() -> None:
     count, seed = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 1000), (2, 0)))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     files = [Path(name).read_bytes() for name in sys.argv[3:]] or [x.SerializeToString() for x in MODELS]
-    ends = run(files, count, seed, lambda line: print(line, flush=True))
-    print(dict(ends))
+    faulthandler.enable()
+    ends = run(files, shown(count), seed, lambda line: print(line, flush=True))
+    print(f"{count} mutants of seed {seed}: " + ", ".join(f"{n} {end}" for end, n in ends.most_common()))
     sys.exit(ends["failed"] > 0)
 
 

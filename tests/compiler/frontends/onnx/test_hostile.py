@@ -17,7 +17,7 @@ def test_the_models_themselves_are_taken(model: onnx.ModelProto) -> None:
 
 def test_mutants() -> None:
     failures: list[str] = []
-    ends = run([model.SerializeToString() for model in MODELS], 200, 1, failures.append)
+    ends = run([model.SerializeToString() for model in MODELS], range(200), 1, failures.append)
     assert failures == []
     assert ends["refused"] > 20 and ends["taken"] > 20
 
