@@ -257,7 +257,7 @@ class Evaluation:
             )
             return function(row, instr.dtype)
         value = OPS[instr.op].reference(*args)
-        return value if OPS[instr.op].result == "bool" else round_values(value, source)
+        return round_values(value, source) if OPS[instr.op].result == "same" else value
 
     @staticmethod
     def _reduced(instr: Instr, body: Body, values: Values) -> Array:

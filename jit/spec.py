@@ -64,7 +64,7 @@ class Instr(Generic[Unknown]):
     acc     -                  the family's input to an epilogue: matmul's sum, attention's scaled score
     cast    (value,)           dtype, PyTorch's conversion rules (float -> int truncates; to bool: != 0)
     select  (cond, a, b)
-    any op of `jit.math.table.OPS`   unary / binary / comparison on equal dtypes (comparison results are bool)
+    any op of `jit.math.table.OPS`   unary / binary / comparison on equal dtypes (see its `result`)
     reduce.sum|prod|max|min|any|all  (value,)   over the row loop (the last domain loop); the result is a
                                row value: usable by later instructions everywhere in the row.
                                Order of float sums: fixed by the family, the same for every tier.

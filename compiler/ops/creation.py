@@ -356,6 +356,33 @@ def to_device(b: Builder, x: Value, device: Any, dtype: str, *_: Any, **__: Any)
     return to_dtype(b, x, dtype)
 
 
+def as_bits(b: Builder, x: Value, dtype: str) -> Value:
+    """The bits of x as elements of `dtype`, which has the same width. Bytes as bool: 0 is False. A NaN of f16
+    or bf16 may become another one. Raises UnsupportedOp for other widths."""
+    own = B.dtype_of(x)
+    if STORED[own].itemsize != STORED[dtype].itemsize:
+        raise UnsupportedOp(
+            f"the bits of {own} as {dtype}: only dtypes of equal width are read as each other"
+        )
+    if own == dtype:
+        return x
+    bits = _bits_of(b, x) if is_float(own) else x
+    if not is_float(dtype):
+        return B.cast_to(b, bits, dtype)
+    if dtype == "bf16":
+        return B.cast_to(b, b.one("bits", B.pointwise(b, "shl", B.cast_to(b, bits, "i32"), 16)), "bf16")
+    return b.one("bits", bits)
+
+
+def _bits_of(b: Builder, x: Value) -> Value:
+    """The bits of floats as integers of their width."""
+    own = B.dtype_of(x)
+    if own != "bf16":
+        return b.one("half_bits" if own == "f16" else "bits", x)
+    wide = b.one("bits", B.cast_to(b, x, "f32"))
+    return B.cast_to(b, B.pointwise(b, "shr", wide, 16), "i16")
+
+
 def type_as(b: Builder, x: Value, other: Value, *_: Any, **__: Any) -> Value:
     """x in the other's dtype."""
     return B.cast_to(b, x, B.dtype_of(other))
@@ -382,6 +409,7 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.arange.start", "aten.arange.start_step"), arange_step),
     Composite(("aten.scalar_tensor.default", "prims.scalar_tensor.default"), scalar_tensor),
     Composite(("aten.to.dtype", "prims.convert_element_type.default"), to_dtype),
+    Composite(("aten.view.dtype",), as_bits),
     Composite(("aten._to_copy.default", "aten.to.dtype_layout"), to_copy),
     Composite(("aten.to.device",), to_device),
     Composite(("aten.type_as.default", "aten.to.other"), type_as),

@@ -28,7 +28,7 @@ def _infer(row: scalar_math.MathOp) -> Infer:
         args = tensors(row.name, types, row.arity)
         dtype = same_dtype(row.name, args)
         check_dtype(row.name, dtype, sorted(row.dtypes))
-        return (TensorType("bool" if row.result == "bool" else dtype, same_shape(row.name, args)),)
+        return (TensorType(scalar_math.result_dtype(row.name, dtype), same_shape(row.name, args)),)
 
     return infer
 

@@ -21,7 +21,7 @@ from ..llvm.constants import LANES, splat, splat_int, tail_mask
 from ..llvm.conversion import cast, saturated
 from ..llvm.function import Function, Int, Value
 from ..llvm.vector import Vec, select
-from ..math.table import OPS, apply, find
+from ..math.table import OPS, apply, result_dtype
 from ..spec import Body, Buffer, Index, Instr
 from .saturation import find_saturating
 
@@ -232,7 +232,7 @@ class BodyEmitter:
                 f"body: instruction {i}: {instr.op} takes operands of one dtype, not {sorted(dtypes)}"
             )
         dtype = dtypes.pop()
-        result = "bool" if find(instr.op, dtype).result == "bool" else dtype
+        result = result_dtype(instr.op, dtype)
         if instr.dtype != result:
             raise ValueError(
                 f"body: instruction {i}: {instr.op} of {dtype} gives {result}, not {instr.dtype}"

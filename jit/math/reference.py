@@ -54,6 +54,21 @@ minimum, maximum = _quiet(np.minimum), _quiet(np.maximum)
 eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
 isnan, isinf, isfinite = np.isnan, np.isinf, np.isfinite
 bit_and, bit_or, bit_xor, bit_not = np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert
+_BITS_OF = {"float32": "int32", "float64": "int64", "int32": "float32", "int64": "float64"}
+
+
+def bits(x: Array) -> Array:
+    """The bits of f32 or f64 as integers, or those of integers as floats; of i16 as f16."""
+    x = np.asarray(x)
+    return x.view(np.float16).astype(np.float32) if x.dtype == np.int16 else x.view(_BITS_OF[x.dtype.name])
+
+
+def half_bits(x: Array) -> Array:
+    """The bits of f16 as i16; of a NaN 0x7E00."""
+    x = np.asarray(x)
+    return np.where(np.isnan(x), np.int16(0x7E00), x.astype(np.float16).view(np.int16))
+
+
 floor, ceil, rint, trunc = (_quiet(f) for f in (np.floor, np.ceil, np.rint, np.trunc))
 sqrt, reciprocal = _quiet(np.sqrt), _quiet(lambda x: np.ones_like(x) / x)
 copysign, nextafter, gcd = np.copysign, _quiet(np.nextafter), np.gcd

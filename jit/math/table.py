@@ -30,15 +30,17 @@ BITS = INTS | {"bool"}
 NUMBERS = FLOATS | INTS
 ANY = NUMBERS | BITS
 WIDE = frozenset({"f32", "f64"})
+#: The integer of a float's width, and the float of an integer's.
+BITS_OF = {"f16": "i16", "f32": "i32", "f64": "i64", "i16": "f16", "i32": "f32", "i64": "f64"}
 
 
 @dataclass(frozen=True)
 class MathOp:
     """One operation on `arity` operands of one dtype.
 
-    `result`: "same" (as the operands) or "bool". `dtypes`: the dtypes that it takes. `generate(dtype,
-    *operands)`: its code on vectors. `reference`: the same on numpy arrays (f16 and bf16 as float32, rounded
-    by the caller).
+    `result`: "same" (as the operands), "bool", or "bits" (see `BITS_OF`). `dtypes`: those that it takes.
+    `generate(dtype, *operands)`: its code on vectors. `reference`: the same on numpy arrays (f16 and bf16 as
+    float32, rounded by the caller).
     `ulp`: its largest error for f32 and for f64, in units of the last place (0: exact or correctly rounded).
     """
 
@@ -132,6 +134,18 @@ def _nextafter(dtype: str, a: Vec, b: Vec) -> Vec:
     return select(a.isnan() | b.isnan(), nan, step)
 
 
+def _bits(dtype: str, x: Vec) -> Vec:
+    """The bits of a float as an integer, and those of an integer as a float."""
+    if dtype == "i16":
+        return x.convert("bitcast", "half").convert("fpext", "float")
+    return x.bits() if x.is_float else x.floats()
+
+
+def _half_bits(dtype: str, x: Vec) -> Vec:
+    """The bits of an f16, which is an f32 in registers; of each NaN 0x7E00, as conversions change others."""
+    return select(x.isnan(), 0x7E00, x.convert("fptrunc", "half").convert("bitcast", "i16"))
+
+
 # The table ----------------------------------------------------------------------------------------------
 
 #: Orthogonal polynomials at x of degree n, and Bessel's and Airy's functions.
@@ -200,6 +214,8 @@ ROWS = (
     _row("gcd", 2, INTS, division.int_gcd, R.gcd),
     _row("philox", 2, frozenset({"i64"}), lambda dtype, a, b: philox.philox(a, b), philox.reference),
     # floats put together and taken apart
+    MathOp("bits", 1, "bits", WIDE | {"i16", "i32", "i64"}, _bits, R.bits),
+    MathOp("half_bits", 1, "bits", frozenset({"f16"}), _half_bits, R.half_bits),
     _row("copysign", 2, FLOATS, _copysign, R.copysign),
     _row("nextafter", 2, WIDE, _nextafter, R.nextafter),
     _row("mantissa", 1, FLOATS, lambda dtype, x: exponentials.mantissa(x), S.mantissa),
@@ -297,7 +313,8 @@ def find(name: str, dtype: str) -> MathOp:
 
 def result_dtype(name: str, dtype: str) -> str:
     """Return the dtype of OPS[name] on operands of `dtype`; raises as `find`."""
-    return "bool" if find(name, dtype).result == "bool" else dtype
+    result = find(name, dtype).result
+    return "bool" if result == "bool" else BITS_OF[dtype] if result == "bits" else dtype
 
 
 def apply(f: Function, name: str, dtype: str, *args: Value) -> Value:

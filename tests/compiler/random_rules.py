@@ -33,7 +33,7 @@ STEPS = {
 }
 MOVES = {"reshape", "permute", "expand", "slice", "concat", "gather", "full", "iota", "constant", "cast"}
 EXACT = STEPS | MOVES | {"where", "neg", "abs", "minimum", "maximum", "reduce_max", "reduce_min", "relu"}
-_OF_THEIR_OWN = ("cast", "divisor", "place", "where")
+_OF_THEIR_OWN = ("cast", "divisor", "place", "where", "bits", "half_bits")
 POINTWISE = tuple(op for op in OPS.values() if op.kind == "pointwise" and op.name not in _OF_THEIR_OWN)
 POLYNOMIALS = ("chebyshev", "hermite", "laguerre", "legendre")  # of a degree, the second argument
 FLOATS = ("f32", "f64", "f16", "bf16")

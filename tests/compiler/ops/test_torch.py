@@ -201,6 +201,7 @@ POINTWISE: list[Case] = [
         ((("n", 3), f32), (("n", 3), f32)),
     ),
     ("casts", lambda x: (x.to(i32), x.half(), x.bfloat16(), x.double(), x.bool(), x.to(i8)), X),
+    ("bits", lambda x: (x.view(i32) + 1, x.half().view(i16), x.bfloat16().view(i16).view(f16)), X),
     ("type_as", lambda x, y: x.type_as(y), ((("n",), i64), ((1,), f16))),
     ("convert_element_type", lambda x: torch.ops.prims.convert_element_type(x * 3, i32), X),
 ]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
 from ....ops import build as B
 from ....ops.gather import counting
@@ -181,11 +180,7 @@ def _cast(call: Call) -> Value:
 
 @row("BitCast")
 def _bit_cast(call: Call) -> Value:
-    """Bytes as other bytes: no instruction reads the bits of wider numbers as another dtype."""
-    dtype, own = element_name(call.attr("to"), "the result of BitCast"), call.dtype(0)
-    if dtype != own and not (own in ("bool", "i8", "u8") and dtype in ("i8", "u8")):
-        raise UnsupportedOp(f"BitCast: from {own} to {dtype}; only bytes are read as other bytes")
-    return B.cast_to(call.b, call.value(0), dtype)
+    return call.aten("view.dtype", call.value(0), element_name(call.attr("to"), "the result of BitCast"))
 
 
 @row("CastLike")
