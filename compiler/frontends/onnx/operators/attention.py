@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -9,11 +12,12 @@ import sympy
 
 from ....ir.dims import DimExpr, simplify
 from ....ir.errors import UnsupportedOp
-from ....ir.graph import Value
+from ....ir.graph import Builder, Node, Value
+from ....ir.ranges import always_at_most
 from ....ops import build as B
 from ....ops.attention import causal, sdpa
 from ....ops.conditions import add_guard
-from ..rows import Call, row
+from ..rows import Call, Operand, row
 from .quantised import MICROSOFT, integers, scaled_sums, zero_of_rows
 
 
@@ -39,13 +43,6 @@ def _merged(call: Call, x: Value) -> Value:
 
 def _with_past(call: Call, past: Value | None, x: Value) -> Value:
     return x if past is None else B.concat(call.b, [past, x], 2)
-
-
-def _places(call: Call, length: DimExpr, keys: DimExpr) -> tuple[Value, Value]:
-    """Return the positions of queries [length, 1] and of keys [keys]; the last query is at the last key."""
-    b = call.b
-    before = B.full(b, simplify(keys - length), "i64")
-    return B.pointwise(b, "add", B.iota(b, length, 0, 2), before), B.iota(b, keys)
 
 
 def _padding(call: Call, i: int, batch: DimExpr, keys: DimExpr, dtype: str) -> Value | None:
@@ -76,12 +73,10 @@ def _attend(call: Call, q: Value, k: Value, v: Value, masks: list[Value | None])
     for each in masks:
         if each is not None:
             mask = each if mask is None else B.pointwise(b, "add", mask, each)
-    if call.attr("unidirectional", 0) or call.op == "GroupQueryAttention":
-        rows, columns = _places(call, length, keys)
-        seen, window = B.pointwise(b, "le", columns, rows), call.attr("local_window_size", -1)
-        if window > 0:
-            near = B.pointwise(b, "gt", columns, B.pointwise(b, "sub", rows, window))
-            seen = B.pointwise(b, "and", seen, near)
+    if call.attr("unidirectional", 0):
+        before = B.full(b, simplify(keys - length), "i64")
+        rows = B.pointwise(b, "add", B.iota(b, length, 0, 2), before)
+        seen = B.pointwise(b, "le", B.iota(b, keys), rows)
         mask = seen if mask is None else B.where(b, seen, mask, -inf)
     return sdpa(b, q, k, v, mask, scale=call.attr("scale", 0.0) or None, enable_gqa=True)
 
@@ -188,8 +183,7 @@ def _spans(sizes: list[Any]) -> list[tuple[Any, Any]]:
 
 @row("GroupQueryAttention", domain=MICROSOFT)
 def _grouped(call: Call) -> tuple[Value, ...]:
-    """Causal attention of new positions to those of a cache, which has exactly the positions before them.
-    Without a cache, sequences may be padded at their ends."""
+    """Causal attention of new positions to those of a cache and to themselves."""
     _refuse(call, "softcap", "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type")
     if any(call.has(i) for i in range(9, len(call.inputs))):
         raise UnsupportedOp("GroupQueryAttention: positions, a bias or sinks as inputs are not compiled")
@@ -200,33 +194,98 @@ def _grouped(call: Call) -> tuple[Value, ...]:
         sizes = [simplify(width * each) for each in (n, n_kv, n_kv)]
         parts = [B.take(b, parts[0], 2, at, size) for at, size in _spans(sizes)]
     q, k, v = (_heads(call, part, count) for part, count in zip(parts, (n, n_kv, n_kv), strict=True))
-    length = B.shape_of(q)[2]
-    total = simplify(length + (B.shape_of(call.value(3))[2] if call.has(3) else 0))
-    _require_lengths(call, total)
+    cache = _cache_of(call, *(B.shape_of(q)[i] for i in (0, 2)))
     if call.attr("do_rotary", 0):
-        rows, _ = _places(call, length, total)
-        places = B.reshape(b, rows, [1, length])
-        angles = [_angles(call, call.value(i), places) for i in (7, 8)]
+        angles = [_angles(call, call.value(i), cache.places) for i in (7, 8)]
         q, k = (_rotated(call, x, *angles) for x in (q, k))
-    k, v = _with_past(call, call.maybe(3), k), _with_past(call, call.maybe(4), v)
-    return _merged(call, _attend(call, q, k, v, [])), k, v
+    if call.has(3):
+        k, v = _grown(call, cache, [call.value(3), call.value(4)], [k, v])
+    mask = cache.seen(call.attr("local_window_size", -1))
+    return _merged(call, sdpa(b, q, k, v, mask, scale=call.attr("scale", 0.0) or None, enable_gqa=True)), k, v
 
 
-def _require_lengths(call: Call, total: DimExpr) -> None:
-    """Require that every sequence has `total` positions, with those of the cache. Where the cache is empty a
-    sequence may end earlier: no position before its end sees what follows."""
-    before = call.shape(3)[2] if call.has(3) else 0
-    ends = B.cast_to(call.b, call.value(5), "i64")
-    is_empty = sympy.Eq(sympy.sympify(before), 0)
-    for op, relation in (("reduce_max", sympy.Le), ("reduce_min", sympy.Ge)):
-        end = call.read(B.reduce(call.b, op, ends, list(range(len(B.shape_of(ends)))), False))
-        fits = relation(sympy.sympify(simplify(end + 1)), total)
-        add_guard(
-            call.b,
-            fits if relation is sympy.Le else sympy.Or(fits, is_empty),
-            "GroupQueryAttention: all sequences must have as many positions as the cache and the input: "
-            "seqlens_k is not that number less 1",
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of earlier positions. Sequence i has starts[i] of them, i64 [batch], in a cache of
+    `before` rows; its new positions follow, i64 [batch, length], and the next cache has `total` rows.
+    `is_full`: whether all sequences have all rows, a bool."""
+
+    b: Builder
+    starts: Value
+    places: Value
+    before: DimExpr
+    total: DimExpr
+    is_full: Value
+
+    def seen(self, window: int) -> Value:
+        """Return which keys each new position sees, bool [batch, 1, length, total]: none after it, and the
+        nearest `window` if that is positive."""
+        b, keys = self.b, B.iota(self.b, self.total)
+        rows = B.add_axis(b, B.add_axis(b, self.places, 1), 3)
+        seen = B.pointwise(b, "le", keys, rows)
+        if window <= 0:
+            return seen
+        return B.pointwise(b, "and", seen, B.pointwise(b, "gt", keys, B.pointwise(b, "sub", rows, window)))
+
+    def append(self, past: Value, new: Value) -> Value:
+        """Return all rows of the cache, [batch, heads, before, width], and the new ones."""
+        return B.concat(self.b, [past, B.take(self.b, new, 2, 0, simplify(self.total - self.before))], 2)
+
+    def insert(self, past: Value, new: Value) -> Value:
+        """Return what each sequence has in the cache, its new rows, and zeros."""
+        b, (batch, heads, length, width) = self.b, B.shape_of(new)
+        end = simplify(length + 1)  # zeros are the row after the last new one
+        rows = B.reshape(b, B.pad(b, new, [(0, 0), (0, 0), (0, 1), (0, 0)]), [batch * heads * end, width])
+        at = B.pointwise(b, "sub", B.iota(b, self.total), B.reshape(b, self.starts, [batch, 1, 1]))
+        near = B.pointwise(b, "maximum", B.pointwise(b, "minimum", at, length), 0)
+        first = b.one("iota", start=0, step=end, length=simplify(batch * heads), dtype="i64")
+        index = B.pointwise(b, "add", near, B.reshape(b, first, [batch, heads, 1]))
+        kept = B.pad(b, past, [(0, 0), (0, 0), (0, simplify(self.total - self.before)), (0, 0)])
+        is_kept = B.add_axis(b, B.pointwise(b, "lt", at, 0), 3)
+        return B.where(b, is_kept, kept, b.one("gather", rows, index, axis=0))
+
+
+def _grown(call: Call, cache: Cache, pasts: list[Value], new: list[Value]) -> Sequence[Value]:
+    """Return caches with new rows; where all sequences have all rows they are only put behind them."""
+
+    def rows(add: Callable[[Value, Value], Value]) -> list[Operand]:
+        return [add(*pair) for pair in zip(pasts, new, strict=True)]
+
+    blocks = [call.scope.block([], partial(rows, add)) for add in (cache.append, cache.insert)]
+    types = [each.tensor for each in blocks[0].results]
+    return call.b.insert(Node("if", [cache.is_full], regions=blocks), types)
+
+
+def _cache_of(call: Call, batch: DimExpr, length: DimExpr) -> Cache:
+    """Return what sequences have in the cache: as many positions as remain of seqlens_k + 1, but none in a
+    first prompt, whose sequences may end before the input does."""
+    b, ends = call.b, B.cast_to(call.b, call.value(5), "i64")
+    ends = B.of_size(b, call.op, B.reshape(b, ends, [-1]), 0, batch)
+    ends = B.pointwise(b, "add", ends, 1)
+    before, total, is_first = 0, length, B.full(b, True, "bool")
+    if call.has(3):
+        before, count = call.shape(3)[2], call.size(6)
+        total = (
+            count if always_at_most(before, count, b.graph.symbols) else simplify(sympy.Max(before, count))
         )
+        text = f"{call.op}: total_sequence_length is {count}; cache and input have fewer positions"
+        add_guard(b, sympy.Le(count, simplify(before + length)), text)
+        is_first = B.pointwise(b, "eq", B.full(b, length, "i64"), B.full(b, count, "i64"))
+    later = B.pointwise(b, "sub", ends, length)
+    fits = B.pointwise(b, "or", B.pointwise(b, "ge", later, 0), is_first)
+    fits = B.pointwise(b, "and", fits, B.pointwise(b, "le", ends, total))
+    fits = B.pointwise(b, "and", fits, B.pointwise(b, "ge", ends, 0))
+    b.apply(
+        "guard",
+        b.one("item", B.reduce(b, "reduce_all", fits, [0], False)),
+        message=f"{call.op}: seqlens_k + 1 must be at most the positions of cache and input together, and at "
+        "least those of the input, unless this is the first prompt",
+    )
+    starts = B.pointwise(b, "maximum", later, 0)
+    is_full = B.pointwise(b, "eq", starts, before)
+    is_full = b.one("item", B.reduce(b, "reduce_all", is_full, [0], False))
+    places = B.pointwise(b, "add", B.reshape(b, starts, [batch, 1]), B.iota(b, length))
+    return Cache(b, starts, places, before, total, is_full)
 
 
 @row("RotaryEmbedding", domain=MICROSOFT)

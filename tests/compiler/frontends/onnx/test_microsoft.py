@@ -188,7 +188,7 @@ def test_prompts_that_are_padded_at_their_ends() -> None:
         found = exe(*given, ends, np.array([6], np.int32))
         for one, other, end in zip(found, wanted, ends, strict=True):
             np.testing.assert_allclose(one[: end + 1], other[: end + 1], 1e-4, 2e-5)
-        with pytest.raises(shapevm.Error, match="seqlens_k is not that number less 1"):
+        with pytest.raises(shapevm.Error, match="seqlens_k . 1 must be at most the positions"):
             exe(*given, ends + 1, np.array([6], np.int32))
 
 
@@ -198,7 +198,8 @@ def test_attention_of_integers(unidirectional: int) -> None:
         return RNG.integers(0, 255, shape).astype(np.uint8)
 
     weights = {
-        "w": RNG.integers(-100, 100, (32, 96)).astype(np.int8), "b": floats(96),
+        # sums of two products fit 16 bits: without dot products of bytes, ONNX Runtime saturates them
+        "w": RNG.integers(-60, 60, (32, 96)).astype(np.int8), "b": floats(96),
         "x_scale": np.float32(0.01), "w_scale": np.float32(0.02),
         "x_zero": np.uint8(120), "w_zero": np.int8(3),
     }  # fmt: skip
@@ -224,5 +225,8 @@ def test_sequences_of_other_lengths_are_refused() -> None:
     made = node("GroupQueryAttention", ["q", "k", "v", "", "", "ends", "total"], ["y"],
                 domain="com.microsoft", num_heads=4, kv_num_heads=2)  # fmt: skip
     model = model_of([made], inputs, {"total": np.int32([3])}, dtypes={"ends": I32})
-    with shapevm.compile(model) as exe, pytest.raises(shapevm.Error, match="all sequences must have as many"):
+    with (
+        shapevm.compile(model) as exe,
+        pytest.raises(shapevm.Error, match="seqlens_k . 1 must be at most the positions"),
+    ):
         exe(floats(2, 1, 32), floats(2, 1, 16), floats(2, 1, 16), np.array([0, 2], np.int32))
