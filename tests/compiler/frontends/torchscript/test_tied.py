@@ -70,3 +70,15 @@ def test_positions_of_scores_have_a_target_each() -> None:
         for sizes in ((2, 4), (1, 7), (3, 1)):
             args = images(*sizes)
             torch.testing.assert_close(exe(*args), dense_loss(*args))
+
+
+def test_axes_that_tensordot_sums_are_equal() -> None:
+    def products(x: Tensor, y: Tensor) -> Tensor:
+        return torch.tensordot(x, y, dims=([0, 1], [0, 1]))
+
+    example = torch.randn(2, 3, 4), torch.randn(2, 3, 5)
+    with shapevm.compile(torch.jit.trace(products, example), args=example) as exe:
+        args = torch.randn(7, 1, 2), torch.randn(7, 1, 3)
+        torch.testing.assert_close(exe(*args), products(*args))
+        with pytest.raises(shapevm.errors.ShapeError, match="axis 0 has size 1"):  # as many products, others
+            exe(torch.randn(2, 1, 4), torch.randn(1, 2, 5))

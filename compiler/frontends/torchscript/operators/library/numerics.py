@@ -315,6 +315,8 @@ def tensordot(x: Tensor, y: Tensor, a: List[int], b: List[int]) -> Tensor:
     of_y = rest(y.dim(), b)
     assert len(of_x) + len(a) == x.dim() and len(of_y) + len(b) == y.dim(), (
         "tensordot: an axis is named twice, or it is out of range")
+    for i, j in zip(a, b):
+        assert x.size(i) == y.size(j), "tensordot: axes that are summed together must have equal sizes"
     sizes: List[int] = []
     steps = 1
     for i in of_x:
