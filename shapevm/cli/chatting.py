@@ -104,7 +104,9 @@ def _converse(model: LanguageModel, how: Sampling, said: Messages) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(printable(model.name), "- Ctrl-C ends an answer, Ctrl-D the conversation", style="dim")
+    console.print(
+        f"{printable(model.name)} - Ctrl-C ends an answer, Ctrl-D the conversation", style="dim", markup=False
+    )
     while True:
         try:
             line = console.input("[bold]> [/bold]").encode(errors="replace").decode()
