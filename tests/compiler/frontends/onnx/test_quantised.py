@@ -10,7 +10,7 @@ import pytest
 import shapevm
 from shapevm.reports.inspect import inspection
 from tests.compiler.frontends.onnx.onnx_models import model_of, node
-from tests.compiler.frontends.onnx.peers import same
+from tests.compiler.frontends.onnx.peers import byte_weights, same
 
 RNG = np.random.default_rng(0)
 U8, I8 = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
@@ -57,7 +57,7 @@ QDQ = [
 def test_pairs_around_products_reach_kernels_of_integers(
     op: str, shape: tuple[int, ...], axis: int, attributes: dict[str, Any], tmp_path: Path
 ) -> None:
-    weights = {**FACTORS, "w": i8(*shape)}
+    weights = {**FACTORS, "w": byte_weights(RNG, *shape)}
     nodes = [
         *QDQ,
         node("DequantizeLinear", ["w", "ws", "wz"], ["dw"], axis=axis),
@@ -106,7 +106,7 @@ def test_integers_that_no_tensor_has_are_refused() -> None:
 @pytest.mark.parametrize(
     ("weight", "zero"),
     [
-        (i8(16, 24), np.int8(3)),
+        (byte_weights(RNG, 16, 24), np.int8(3)),
         (u8(16, 24), np.uint8(128)),
         (u8(16, 24), np.uint8(77)),
         (u8(16, 24), u8(24)),
@@ -131,7 +131,7 @@ def test_products_of_inputs_quantised_at_run_time(weight: np.ndarray, zero: Any,
 @pytest.mark.parametrize(("dtype", "group"), [(U8, 1), (I8, 1), (U8, 16)])
 def test_convolutions_of_integers(dtype: int, group: int, is_known: bool, tmp_path: Path) -> None:
     draw = u8 if dtype == U8 else i8
-    weights = {"w": i8(16, 16 // group, 3, 3), **({"z": draw()} if is_known else {})}
+    weights = {"w": byte_weights(RNG, 16, 16 // group, 3, 3), **({"z": draw()} if is_known else {})}
     model = model_of(
         [node("ConvInteger", ["x", "w", "z"], ["y"], pads=[1, 0, 2, 1], group=group)],
         {"x": ["n", 16, "h", "v"], **({} if is_known else {"z": []})},
@@ -181,9 +181,9 @@ def test_a_product_of_two_run_time_matrices() -> None:
 @pytest.mark.parametrize(
     ("op", "weight", "attributes"),
     [
-        ("QLinearMatMul", i8(16, 24), {}),
-        ("QLinearConv", i8(24, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
-        ("QLinearConv", i8(24, 16, 3, 3), {"strides": [2, 1], "bias": True}),
+        ("QLinearMatMul", byte_weights(RNG, 16, 24), {}),
+        ("QLinearConv", byte_weights(RNG, 24, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ("QLinearConv", byte_weights(RNG, 24, 16, 3, 3), {"strides": [2, 1], "bias": True}),
     ],
 )
 def test_products_between_quantised_tensors(
@@ -247,7 +247,7 @@ def test_products_of_integers_in_floats(op: str, tmp_path: Path) -> None:
     model = model_of(
         [node(op, names, ["y"], domain=MICROSOFT)],
         {"x": ["n", 3, 16]},
-        {**FACTORS, "w": i8(16, 24), "bias": floats(24)},
+        {**FACTORS, "w": byte_weights(RNG, 16, 24), "bias": floats(24)},
         dtypes={} if is_dynamic else {"x": U8},
     )
     draw = floats if is_dynamic else u8

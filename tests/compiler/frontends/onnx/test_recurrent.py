@@ -8,7 +8,7 @@ import pytest
 
 import shapevm
 from tests.compiler.frontends.onnx.onnx_models import model_of, node
-from tests.compiler.frontends.onnx.peers import same
+from tests.compiler.frontends.onnx.peers import byte_weights, same
 
 RNG = np.random.default_rng(0)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -113,14 +113,11 @@ def test_functions_without_a_lowering_are_named() -> None:
 
 @pytest.mark.parametrize("ways", [1, 2])
 def test_quantised_weights(ways: int) -> None:
-    def bytes_of(*shape: int) -> np.ndarray:
-        return RNG.integers(-128, 128, shape).astype(np.int8)
-
     scales = {name: np.full(ways, 0.01, np.float32) for name in ("ws", "rs")}
     zeros = {name: np.zeros(ways, np.int8) for name in ("wz", "rz")}
     weights = {
-        "w": bytes_of(ways, 5, 24),
-        "r": bytes_of(ways, 6, 24),
+        "w": byte_weights(RNG, ways, 5, 24),
+        "r": byte_weights(RNG, ways, 6, 24),
         "b": floats(ways, 48),
         **scales,
         **zeros,
