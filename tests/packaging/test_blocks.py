@@ -43,7 +43,7 @@ RUN_BY = {
     "fleet python": "test_blocks.py",
     "graph-text sh": "test_commands.py", "graph-text text": "test_text_pages.py",
     "hugging-face python": "test_blocks.py",
-    "llm python": "test_blocks.py",
+    "llm python": "test_blocks.py", "llm sh": "test_commands.py",
     "migration python": "test_blocks.py",
     "nn python": "../shapevm/nn/test_page.py", "nn output": "../shapevm/nn/test_page.py",
     "onnx python": "test_blocks.py",

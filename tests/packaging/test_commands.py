@@ -15,8 +15,10 @@ import pytest
 import torch
 
 import shapevm
+from shapevm import llm
 from shapevm.specialise import profiles
 
+from ..shapevm.llm.folders import write_model
 from .pages import ROOT
 
 MODEL = """
@@ -99,6 +101,19 @@ def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     assert run("python page.py", tmp_path) == "".join(shown)
     for script in scripts(page):
         assert run(script, tmp_path)
+
+
+def test_commands_of_the_page_on_language_models(tmp_path: Path) -> None:
+    write_model(tmp_path / "model-folder", "qwen3")
+    with llm.from_pretrained(tmp_path / "model-folder") as model:
+        model.save(tmp_path / "model.svm")
+    (tmp_path / "questions.txt").write_text("Who?\n")
+    np.save(tmp_path / "prompt.npy", np.arange(3, 9))
+    chats, runner = scripts("llm")
+    at_terminal, from_file = chats.splitlines()
+    assert run(f"{at_terminal} </dev/null", tmp_path) == ""
+    assert run(from_file, tmp_path).endswith("\n")
+    assert run(runner, tmp_path).split()
 
 
 def test_commands_of_the_page_on_installing() -> None:

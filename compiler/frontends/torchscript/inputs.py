@@ -76,10 +76,8 @@ class Inputs:
 
     def shown(self, sizes: Mapping[str, DimExpr]) -> str:
         """Return what sizes of the inputs are, in words."""
-        pairs = [
-            (self._places.get(name, name), self._places.get(str(n), str(n))) for name, n in sizes.items()
-        ]
-        return ", ".join(f"{place} is {size}" for place, size in pairs)
+        places = {name: place for name, (place, _) in self._places.items()}
+        return ", ".join(f"{places.get(x, x)} is {places.get(str(n), n)}" for x, n in sizes.items())
 
     # Inputs
 

@@ -181,6 +181,7 @@ def covariances(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-@program((x(7), torch.arange(6).reshape(2, 3)), (x(2), torch.arange(8).reshape(2, 4) * 3))
+@program((x(7), torch.arange(6).reshape(2, 3)), (x(2), torch.arange(8).reshape(2, 4) * 3),
+         (x(31), torch.arange(15).reshape(3, 5) % 4))  # fmt: skip
 def covariances_of_a_line_and_of_ints(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cov(x), torch.cov(n), torch.cov(x, correction=2, aweights=torch.exp(x))
