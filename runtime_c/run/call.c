@@ -123,7 +123,8 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
                                 int64_t n_symbols, output_binding *b, svm_value *outputs) {
   int32_t n_results = c->program->functions[function].info.n_results;
   atomic_fetch_add_explicit(&c->program->counters.n_interpreted, 1, memory_order_relaxed);
-  arena_open(&c->context->arena);
+  int allocates = c->contract != NULL; /* other functions make what stays, such as a first state */
+  if (allocates) arena_open(&c->context->arena);
   value *args = NULL, *results = calloc((size_t)n_results + 1, sizeof *results);
   int32_t code =
       results ? make_args(c, values, n, b->input_data, n_symbols, c->context->symbols, &args)
@@ -135,7 +136,7 @@ static int32_t call_interpreted(call *c, int32_t function, const svm_value *valu
   if (!code) code = output_binding_finish(b, results, n_results, outputs);
   free_values(&c->budget, args, n + n_symbols);
   free_values(&c->budget, results, n_results);
-  arena_close(&c->context->arena);
+  if (allocates) arena_close(&c->context->arena);
   return code;
 }
 

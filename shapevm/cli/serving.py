@@ -62,9 +62,9 @@ def _name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> s
 def serve_command(
     artifact: Path, name: str | None, host: str, port: int, uds: Path | None, log: str, **options: Any
 ) -> None:
-    """Serve ARTIFACT over HTTP, or the language model of a folder.
+    """Serve ARTIFACT over HTTP.
 
-    Any program: the Open Inference Protocol (/v2). Programs of texts: OpenAI's embeddings, reranking, and the
+    ARTIFACT may be the folder of a language model. Any program: the Open Inference Protocol (/v2). Programs of texts: OpenAI's embeddings, reranking, and the
     routes of text-embeddings-inference. Language models: OpenAI's chat completions. docs/serve.md describes
     them. SIGTERM ends the server when its requests are answered.
     """

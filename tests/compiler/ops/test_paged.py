@@ -128,9 +128,10 @@ def test_bits_alone_together_and_in_chunks(step: int, threads: int) -> None:
 
 @pytest.mark.parametrize("pages", [4, 4096])
 def test_a_call_allocates_no_pool(pages: int, tmp_path: Path) -> None:
-    """The memory of a call does not grow with the pool, of which a copy would break the limit."""
+    """The memory of loading and of calls does not grow with the pool but by the pool itself."""
     compiled(pages).save(tmp_path / "layer.svm")
-    exe = shapevm.load(tmp_path / "layer.svm", strategy="generic", memory=1 << 20)
+    exe = shapevm.load(tmp_path / "layer.svm", strategy="generic")
     qkv = [np.ones((1, heads, SIZE), np.float32) for heads in (HEADS, KV_HEADS, KV_HEADS)]
     for _ in range(3):  # interpreted, planned, through the quick path
         assert np.array_equal(call(exe, qkv, [[3]], [1], [1]), np.ones((1, HEADS, SIZE), np.float32))
+    assert exe.stats().arena_bytes < 1 << 20
