@@ -49,9 +49,9 @@ def _sampling_options(command: Any) -> Any:
 def chat_command(model: Path, system: str | None, **given: Any) -> None:
     """Converse with a language model.
 
-    MODEL is a file that `compile` wrote, a folder of Hugging Face, or a GGUF file. Each line of standard input
-    is a message; Ctrl-D ends the conversation, and Ctrl-C an answer. Where input or output is no terminal,
-    only the answers are printed.
+    MODEL is a file that `compile` wrote, a folder of Hugging Face, or a GGUF file. Each line of standard
+    input is a message; Ctrl-D ends the conversation, and Ctrl-C an answer. Where input or output is no
+    terminal, only the answers are printed.
     """
     with failing(NOT_LOADED), waiting("shapevm chat: open the model", is_quiet()):
         from ..llm import from_pretrained

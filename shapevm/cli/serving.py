@@ -64,9 +64,10 @@ def serve_command(
 ) -> None:
     """Serve ARTIFACT over HTTP.
 
-    ARTIFACT may be the folder of a language model. Any program: the Open Inference Protocol (/v2). Programs of texts: OpenAI's embeddings, reranking, and the
-    routes of text-embeddings-inference. Language models: OpenAI's chat completions. docs/serve.md describes
-    them. SIGTERM ends the server when its requests are answered.
+    ARTIFACT may be the folder of a language model. Any program: the Open Inference Protocol (/v2). Programs
+    of texts: OpenAI's embeddings, reranking, and the routes of text-embeddings-inference. Language models:
+    OpenAI's chat completions. docs/serve.md describes them. SIGTERM ends the server when its requests are
+    answered.
     """
     try:
         from ..serve.logs import set_up
