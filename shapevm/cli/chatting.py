@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from .shared import NOT_LOADED, failing, is_json, is_quiet, model_or_folder, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..llm import Generation, LanguageModel, Sampling
+    from ..llm import LanguageModel, Sampling
 
 Messages = list[dict[str, str]]
 #: Options: the field of `Sampling`, its kind, and what it means.
@@ -81,23 +80,13 @@ def _answer_lines(model: LanguageModel, how: Sampling, said: Messages) -> None:
             continue
         said.append({"role": "user", "content": message})
         said.append({"role": "assistant", "content": ""})
-        for text in _texts(model.submit(model.encode_chat(said[:-1]), how)):
+        for text in model.submit(model.encode_chat(said[:-1]), how).texts():
             said[-1]["content"] += text
             if not is_json():
                 click.echo(text, nl=False)
                 sys.stdout.flush()
         if not is_json():
             click.echo()
-
-
-def _texts(made: Generation) -> Iterator[str]:
-    """Yield the pieces of an answer, which ends if they are not read on."""
-    try:
-        for piece in made:
-            if piece.text:
-                yield piece.text
-    finally:
-        made.cancel()
 
 
 def _converse(model: LanguageModel, how: Sampling, said: Messages) -> None:
@@ -128,7 +117,7 @@ def _answer(console: Console, model: LanguageModel, how: Sampling, said: Message
         console.print(printable(str(error)), style="red", markup=False)
         return
     try:
-        for piece in _texts(made):
+        for piece in made.texts():
             text += piece
             console.print(printable_lines(piece), end="", style="cyan", markup=False, soft_wrap=True)
     except KeyboardInterrupt:

@@ -72,6 +72,15 @@ class Generation:
         if rest := self._stops.add(pieces.end()) + self._stops.end():
             yield Piece(rest)
 
+    def texts(self) -> Iterator[str]:
+        """Yield the text in pieces, none of them empty. The text ends if they are not read on."""
+        try:
+            for piece in self:
+                if piece.text:
+                    yield piece.text
+        finally:
+            self.cancel()
+
     def _probabilities(self, token: int) -> tuple[Any, ...]:
         """Return the token's probability and the greatest ones, () if they were not requested."""
         logits, most = self._request.logits, self._ending.n_logprobs
@@ -173,13 +182,7 @@ class LanguageModel:
     def _streamed(
         self, tokens: Sequence[int], stop: Sequence[str], sampling: Mapping[str, Any]
     ) -> Iterator[str]:
-        made = self.submit(tokens, self._sampling(sampling), Ending(tuple(stop)))
-        try:
-            for piece in made:
-                if piece.text:
-                    yield piece.text
-        finally:
-            made.cancel()
+        yield from self.submit(tokens, self._sampling(sampling), Ending(tuple(stop))).texts()
 
     def _sampling(self, given: Mapping[str, Any]) -> Sampling:
         try:

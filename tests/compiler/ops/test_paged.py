@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -132,6 +133,10 @@ def test_a_call_allocates_no_pool(pages: int, tmp_path: Path) -> None:
     compiled(pages).save(tmp_path / "layer.svm")
     exe = shapevm.load(tmp_path / "layer.svm", strategy="generic")
     qkv = [np.ones((1, heads, SIZE), np.float32) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    tracemalloc.start()  # sees results, whose memory numpy allocates
     for _ in range(3):  # interpreted, planned, through the quick path
         assert np.array_equal(call(exe, qkv, [[3]], [1], [1]), np.ones((1, HEADS, SIZE), np.float32))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1 << 20
     assert exe.stats().arena_bytes < 1 << 20
