@@ -31,6 +31,7 @@ PYTHON = os.environ.get("HOSTS_PYTHON", "")
 APPLICATION = Path(__file__).with_name("application.py")
 SECONDS = 60  # that a busy machine may take for what takes one
 WAYS = [("jit", signal.SIGTERM), ("auto", signal.SIGINT)]
+THREADS = 4
 SIZES = [*range(10, 26), *range(10, 26)]
 GUNICORN = ["-m", "gunicorn", "-b", "unix:server", "-w", "2", "--graceful-timeout", "5", "application"]
 UWSGI = [
@@ -40,10 +41,10 @@ UWSGI = [
 SERVERS = {
     "gunicorn sync": [*GUNICORN, "-k", "sync"],
     "gunicorn preloaded": [*GUNICORN, "-k", "sync", "--preload"],
-    "gunicorn gthread": [*GUNICORN, "-k", "gthread", "--threads", "4"],
+    "gunicorn gthread": [*GUNICORN, "-k", "gthread", "--threads", str(THREADS)],
     "gunicorn gevent": [*GUNICORN, "-k", "gevent"],
     "uwsgi": UWSGI,  # forks in C, after loading
-    "uwsgi threads": [*UWSGI, "--enable-threads", "--threads", "4"],
+    "uwsgi threads": [*UWSGI, "--enable-threads", "--threads", str(THREADS)],
     "uwsgi lazy": [*UWSGI, "--enable-threads", "--lazy-apps"],
 }
 
@@ -145,10 +146,9 @@ def test_a_server(
     command = [str(Path(PYTHON).parent / "uwsgi") if "uwsgi" in server else PYTHON, *SERVERS[server]]
     with started(command, path, strategy, tmp_path) as host:
         ask_first(host, tmp_path)
-        with ThreadPoolExecutor(4) as clients:
+        with ThreadPoolExecutor(2 * THREADS) as clients:  # more than the threads of a worker
             found = list(clients.map(lambda n: ask(tmp_path, n), SIZES))
             limit = time.monotonic() + 2 * SECONDS
-            # Which worker answers is chance: the kernel wakes whom it likes.
             while not (has_compiled(found, strategy) and len(pids(found)) == 2) and time.monotonic() < limit:
                 time.sleep(0.1)
                 found += clients.map(lambda n: ask(tmp_path, n), SIZES)
