@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+#: Public modules that are imported on first use.
+_MODULES = ("errors", "llm", "nn", "onnx")
 #: Public names that are imported on first use, and their modules.
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
@@ -70,8 +72,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: importing the package stays quick."""
-    if name == "errors":
-        return import_module(".errors", __name__)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module 'shapevm' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name], __name__), name)
@@ -81,7 +83,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted([*__all__, "__version__", "errors"])
+    return sorted([*__all__, "__version__", *_MODULES])
 
 
 def compile(

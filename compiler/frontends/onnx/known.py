@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,10 @@ from ...ops import build as B
 
 #: numpy's dtypes, with one for bf16, whose bits programs hold in uint16.
 NUMPY: dict[str, np.dtype] = {**NUMPY_DTYPES, "bf16": np.dtype(ml_dtypes.bfloat16)}
+_CONDITIONS = {
+    sympy.Gt: "gt", sympy.Ge: "ge", sympy.Lt: "lt", sympy.Le: "le", sympy.Eq: "eq", sympy.Ne: "ne",
+    sympy.And: "and", sympy.Or: "or", sympy.Not: "not",
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 
@@ -85,9 +90,9 @@ def materialised(b: Builder, x: Known) -> Value:
     if not x.is_symbolic:
         array = np.ascontiguousarray(x.items).reshape(x.items.shape)
         return b.constant(array.view(np.uint16) if x.dtype == "bf16" else array, x.dtype, x.name)
-    if x.dtype == "bool":
-        raise UnsupportedOp("a condition on sizes cannot be the element of a tensor here")
-    parts = [_element(b, each, x.dtype) for each in x.items.flat]
+    parts = [
+        _condition(b, each) if x.dtype == "bool" else _element(b, each, x.dtype) for each in x.items.flat
+    ]
     return B.reshape(b, B.concat(b, parts, 0), x.items.shape)
 
 
@@ -98,3 +103,14 @@ def _element(b: Builder, x: Any, dtype: str) -> Value:
         return B.full(b, x if isinstance(x, float) else simplify(sympy.sympify(x)), dtype, (1,))
     quotient = B.full(b, above, dtype, (1,))
     return quotient if below == 1 else B.pointwise(b, "div", quotient, B.full(b, below, dtype))
+
+
+def _condition(b: Builder, x: Any) -> Value:
+    """Append a condition on sizes as a tensor of one element."""
+    if not isinstance(x, sympy.Basic):
+        return B.full(b, bool(x), "bool", (1,))
+    if isinstance(x, sympy.Expr):
+        return _element(b, x, "i64" if x.is_integer else "f64")
+    parts = [_condition(b, each) for each in x.args]
+    op = _CONDITIONS[x.func]
+    return reduce(partial(B.pointwise, b, op), parts) if len(parts) > 1 else b.one(op, *parts)

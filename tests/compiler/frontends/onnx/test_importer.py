@@ -45,6 +45,25 @@ def test_every_missing_operator_is_named() -> None:
         shapevm.compile(model)
 
 
+def test_conditions_on_sizes_are_elements_of_tensors() -> None:
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"]),
+        node("Gather", ["shape", "one"], ["m"]),
+        node("Greater", ["n", "m"], ["is_long"]),
+        node("Equal", ["n", "one"], ["is_one"]),
+        node("Or", ["is_long", "is_one"], ["is_either"]),
+        node("Not", ["is_either"], ["is_neither"]),
+        node("Concat", ["is_long", "is_one", "is_either", "is_neither"], ["known"], axis=0),
+        node("Cast", ["known"], ["numbers"], to=onnx.TensorProto.INT64),
+    ]
+    model = model_of(nodes, {"x": ["n", "m"]}, {"zero": [0], "one": [1]}, ["numbers"])
+    with shapevm.compile(model) as exe:
+        for n, m in ((3, 2), (1, 5), (2, 2), (0, 0), (1, 0)):
+            long, one = n > m, n == 1
+            assert list(exe(np.zeros((n, m), np.float32))) == [long, one, long or one, not (long or one)]
+
+
 def test_branches_on_sizes_are_decided_at_run_time() -> None:
     def way(name: str, op: str) -> onnx.GraphProto:
         return onnx.helper.make_graph(
