@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -49,7 +50,41 @@ def autograd_functions(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return shifted, total, Bounded.apply(rows, shifted, 2)
 
 
+def transforms_of_a_length(signal: Tensor) -> tuple[Tensor, ...]:
+    spectrum = torch.fft.rfft(signal, n=10, dim=1)
+    back, along = torch.fft.irfft(spectrum, n=7, dim=1), torch.fft.hfft(signal, n=10, dim=1)
+    parts = torch.fft.fft2(signal, s=(4, 6)), torch.fft.ifftn(signal, s=(-1, 9), dim=(1, 0))
+    both = torch.fft.irfft2(signal, s=(5, 8), dim=(0, 1)), torch.fft.irfft(signal, dim=1, n=signal.size(1))
+    return spectrum.abs(), back, along, *map(torch.view_as_real, parts), *both
+
+
+def powers(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.linalg.vander(a.sum(), N=2), torch.linalg.vander(a), torch.linalg.vander(a[0], N=3)
+
+
+def rows_from_a_tensor(a: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    a = a * 1
+    torch.narrow(a, 0, first, 2).add_(1)
+    return a, torch.narrow(a, 1, first, 1)
+
+
+def norms_that_learn(a: Tensor, mean: Tensor, var: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    mean, var = mean * 1, var * 1
+    made = F.instance_norm(a, mean, var, weight, None, True, 0.25, 1e-3)
+    return F.instance_norm(made, mean * 1, var * 1, weight), mean, var
+
+
 PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "transforms of a length": (transforms_of_a_length, [(x(n, m, 3),) for n, m in ((5, 6), (1, 4), (8, 12))]),
+    "norms that learn": (
+        norms_that_learn,
+        [(x(n, 3, m, 4), x(3), x(3).abs(), x(3)) for n, m in ((2, 5), (1, 1), (5, 3))],
+    ),
+    "powers": (powers, [(x(n, m),) for n, m in ((3, 4), (1, 2), (2, 7))]),
+    "rows from a tensor": (
+        rows_from_a_tensor,
+        [(x(n, 5), torch.tensor(i)) for n, i in ((4, 1), (7, 0), (3, -2))],
+    ),
     "autograd functions": (autograd_functions, [(x(n, 3),) for n in (2, 5, 1, 0)]),
 }
 
@@ -111,3 +146,11 @@ def test_sizes_that_broadcast_as_in_the_example_are_logged(caplog: pytest.LogCap
     (line,) = [each for each in caplog.messages if "broadcasting" in each]
     places = "axis 0 of other is axis 1 of rows, axis 0 of token is 1, axis 1 of token is 1"
     assert sorted(line.partition(": ")[2].split(", ")) == places.split(", ")
+
+
+def test_rows_behind_the_last_are_refused() -> None:
+    args = x(4, 5), torch.tensor(1)
+    with shapevm.compile(torch.jit.trace(rows_from_a_tensor, args), args=args) as exe:
+        for start in (3, -5):
+            with pytest.raises(shapevm.Error):
+                exe(x(4, 5), torch.tensor(start))

@@ -499,9 +499,15 @@ def instance_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], m
                   var: Optional[Tensor], of_input: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
     assert of_input, "instance_norm: eps is told by a call only where the statistics are the input's"
     dims: List[int] = []
+    n = 1
     for i in range(x.dim() - 2):
         dims.append(2 + i)
+        n = n * x.size(2 + i)
     centred = x - x.mean(dims, True)
+    if mean is not None and var is not None:
+        mean.copy_(mean * (1.0 - momentum) + x.mean(dims).mean(0) * momentum)
+        unbiased = (centred * centred).sum(dims).mean(0) / float(n - 1)
+        var.copy_(var * (1.0 - momentum) + unbiased * momentum)
     {_NORM}{_BY_CHANNEL}
 """,
     "cosine_similarity": """
@@ -562,6 +568,8 @@ def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
     found = next((key for key in (f"{name}.{overload}", name) if key in SOURCES), None)
     if found is None or overload in _OTHERS or not any(isinstance(x, Tensor) for x in args):
         return None
+    if name == "instance_norm" and args[3] is not None and args[5] is True:
+        return found  # which also changes the statistics
     rest = args[2:] if name in ("add", "sub") else args
     return found if found in _ALWAYS or any(_is_told(name, x) for x in rest) else None
 

@@ -208,20 +208,27 @@ def {name}(x: Tensor, dx: float, dim: int) -> Tensor:
 def cumulative_trapezoid(x: Tensor, dx: float, dim: int) -> Tensor:
     return torch.cumsum(sums(x, dim), dim) * (dx / 2.0)
 """,
-    **{
-        name: f"""
-def {name}(x: Tensor, n: Optional[int]{flag}) -> Tensor:
+    "vander": """
+def vander(x: Tensor, n: Optional[int], increasing: bool) -> Tensor:
     k = x.size(-1) if n is None else n
-    assert k >= 0, "vander: N is {{}}; it must be at least 0".format(k)
+    assert k >= 0, "vander: N is {}; it must be at least 0".format(k)
     powers = torch.arange(k)
-    {turned}
+    powers = powers if increasing else k - 1 - powers
     return torch.pow(x.unsqueeze(-1), powers)
-"""
-        for name, flag, turned in (
-            ("vander", ", increasing: bool", "powers = powers if increasing else k - 1 - powers"),
-            ("linalg_vander", "", ""),
-        )
-    },
+""",
+    "linalg_vander": """
+def linalg_vander(x: Tensor, n: Optional[int]) -> Tensor:
+    if x.dim() == 0:
+        x = x.unsqueeze(0)
+    k = x.size(-1) if n is None else n
+    assert k > 1, "vander: N is {}; it must be greater than 1".format(k)
+    return torch.pow(x.unsqueeze(-1), torch.arange(k))
+""",
+    "narrow.Tensor": """
+def narrow(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
+    at = int(start)
+    return x.narrow(dim, at + int(at < 0) * x.size(dim), length)
+""",
     "polygamma": """
 def polygamma(n: int, x: Tensor) -> Tensor:
     assert n >= 0, "polygamma: n is {}; it must be at least 0".format(n)
@@ -406,5 +413,5 @@ def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: f
 ALWAYS = (
     *(name for name in SOURCES if name.startswith("gradient")), "pdist", "combinations", "diagflat",
     "tensordot", "xlogy.Scalar_Self", "ctc_loss.Tensor", "ctc_loss.IntList",
-    "linalg_vander", "vander", "im2col", "col2im",
+    "linalg_vander", "vander", "im2col", "col2im", "narrow.Tensor",
 )  # fmt: skip
