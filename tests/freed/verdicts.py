@@ -143,8 +143,8 @@ def _is_rounding(found: Any, expected: Any) -> bool:
 
 
 def _is_as_exact(found: Any, expected: Any, call: Call) -> bool:
-    """Whether results in f32 are about as near as eager's to those in f64, which no rounding of steps, such as
-    of great numbers before a softmax, makes equal."""
+    """Whether results in f32 are about as near as eager's to those in f64: great numbers before a softmax,
+    for example, are rounded by both."""
     in_f64 = copy.copy(call)
     in_f64.tensors = [x.double() if x.is_floating_point() else x for x in call.tensors]
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from ....ir.dims import DimExpr, floordiv, simplify
 from ....ir.graph import Builder, Value
 from ....ops import build as B
-from ....ops.complex import Complex, dtype_of
+from ....ops.complex import Complex
 from ..values.values import is_size
 
 
@@ -73,11 +73,15 @@ def _is_length(n: Any) -> bool:
 def _fitted(b: Builder, x: Value | Complex, axis: int, size: DimExpr) -> Value | Complex:
     """Return a tensor whose axis, of any size, is cut or padded with zeros."""
     if isinstance(x, Complex):
-        return Complex(*(_fitted(b, part, axis, size) for part in x.parts))
+        return Complex(_fitted_part(b, x.real, axis, size), _fitted_part(b, x.imaginary, axis, size))
+    return _fitted_part(b, x, axis, size)
+
+
+def _fitted_part(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
     shape = B.shape_of(x)
     if B.is_known(shape[axis] - size):
         return x
-    zeros = B.full(b, 0, dtype_of(x), (*shape[:axis], size, *shape[axis + 1 :]))
+    zeros = B.full(b, 0, B.dtype_of(x), (*shape[:axis], size, *shape[axis + 1 :]))
     return B.take(b, B.concat(b, [x, zeros], axis), axis, 0, size)
 
 
