@@ -170,6 +170,9 @@ def _import(
             continue
         if assumptions.chosen:
             _LOG.info("broadcasting as in the example: %s", importer.inputs.shown(assumptions.chosen))
+        kept = dict.fromkeys(sorted(assumptions.kept - set(assumptions.sizes)), "not 1")
+        if kept:
+            _LOG.info("squeezing as in the example: %s", importer.inputs.shown(kept))
         return graph
     raise UnsupportedOp(f"more than {MAX_ASSUMPTIONS} sizes of the inputs depend on each other")
 

@@ -74,7 +74,7 @@ class Inputs:
         """Return a size's value in the example, None if the example does not have it."""
         return evaluate(size, self.examples) if symbols_of(size) <= set(self.examples) else None
 
-    def shown(self, sizes: Mapping[str, DimExpr]) -> str:
+    def shown(self, sizes: Mapping[str, DimExpr | str]) -> str:
         """Return what sizes of the inputs are, in words."""
         places = {name: place for name, (place, _) in self._places.items()}
         return ", ".join(f"{places.get(x, x)} is {places.get(str(n), n)}" for x, n in sizes.items())

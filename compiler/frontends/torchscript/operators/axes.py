@@ -10,6 +10,7 @@ import sympy
 
 from ....ir.dims import OPEN, product, simplify
 from ....ir.errors import UnsupportedOp
+from ....ir.ranges import always_at_most
 from ....ops import build as B
 from ....ops.conditions import add_guard
 from ..values.scalars import decided, scalar_op, unknown_int
@@ -67,6 +68,8 @@ def _squeeze(importer: Walk, x: Tensor, dim: Any = None) -> Any:
             is_one = sympy.Eq(sympy.sympify(shape[axis]), 1)
             add_guard(importer.builder, is_one, f"squeeze: axis {axis} must have size 1")
             x = view(importer, "aten.narrow.default", x, (axis, 0, 1), {})
+        elif is_size(shape[axis]) and not always_at_most(2, shape[axis], importer.graph.symbols):
+            importer.assumptions.kept.add(str(shape[axis]))
     return NotImplemented if x is given else view(importer, "aten.squeeze.dim", x, (dim,), {})
 
 

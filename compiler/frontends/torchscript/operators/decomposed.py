@@ -96,7 +96,9 @@ def decomposed(
     if not all(_can_import(importer, node) for node in _calls(traced)):
         importer.require([(overload, importer.builder.source)])
     is_drawn = torch.Tag.nondeterministic_seeded in target.tags
-    tracing.require(overload, lambda broken: not is_drawn and are_alike(call, traced, tracing.values, broken))
+    tracing.require(
+        overload, lambda broken: not is_drawn and are_alike(call, traced.forward, tracing.values, broken)
+    )
     return _Parts(importer, tracing, traced, overload if is_called else "").run()
 
 

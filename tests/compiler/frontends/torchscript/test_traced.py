@@ -154,3 +154,20 @@ def test_rows_behind_the_last_are_refused() -> None:
         for start in (3, -5):
             with pytest.raises(shapevm.Error):
                 exe(x(4, 5), torch.tensor(start))
+
+
+def test_axes_that_a_squeeze_keeps_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    args = x(4, 5), x(4, 3)
+    program = torch.jit.trace(lambda a, b: (torch.corrcoef(a), b.squeeze(1)), args)
+    with caplog.at_level("INFO", logger="shapevm"), shapevm.compile(program, args=args) as exe:
+        assert "squeezing as in the example: axis 0 of a is not 1, axis 1 of b is not 1" in caplog.text
+        with pytest.raises(shapevm.Error, match="must not be 1 in a call"):
+            exe(x(4, 5), x(4, 1))
+
+
+def test_a_trial_of_small_sizes_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    args = (x(4, 6),)
+    program = torch.jit.trace(lambda a: torch.unsafe_chunk(a, 2), args)
+    with shapevm.compile(program, args=args) as exe:
+        assert_close(exe(x(6, 6)), program(x(6, 6)))
+    assert "Traceback" not in capfd.readouterr().err
