@@ -133,6 +133,17 @@ static int parse_sampling(arguments *a, const char *name, const char *text) {
   return usage(wanted, text);
 }
 
+/* A seed is a word: all of u64. */
+static int parse_seed(arguments *a, const char *text) {
+  char *end;
+  errno = 0;
+  unsigned long long n = strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno || n > UINT64_MAX)
+    return usage("--seed takes a whole number from 0 to 18446744073709551615, not", text);
+  a->sampling.seed = (uint64_t)n;
+  return 0;
+}
+
 static int parse_verify(arguments *a, const char *text) {
   static const char *const NAMES[] = SVM_VERIFY_NAMES;
   a->options.verify = code_of(text, NAMES, sizeof NAMES / sizeof *NAMES);
@@ -169,7 +180,6 @@ static int parse_value(arguments *a, const char *name, const char *value) {
                  {"--threads", 0, SVM_LIMIT_THREADS, NULL, &a->threads},
                  {"--generate", 0, 1 << 24, &a->sampling.most, NULL},
                  {"--top-k", 0, INT32_MAX, &a->sampling.top_k, NULL},
-                 {"--seed", 0, INT64_MAX, &a->sampling.seed, NULL},
                  {"--fuel", 0, INT64_MAX, &a->options.fuel, NULL},
                  {"--memory", 0, INT64_MAX, &a->options.memory_max, NULL},
                  {"--call-depth", 0, SVM_LIMIT_CALL_DEPTH, NULL, &a->call_depth},
@@ -187,6 +197,7 @@ static int parse_value(arguments *a, const char *name, const char *value) {
     return 0;
   }
   if (sampling_option(name) >= 0) return parse_sampling(a, name, value);
+  if (!strcmp(name, "--seed")) return parse_seed(a, value);
   if (!strcmp(name, "--tokens")) return a->tokens = value, 0;
   if (!strcmp(name, "--verify")) return parse_verify(a, value);
   if (!strcmp(name, "--huge-pages")) return parse_huge_pages(a, value);

@@ -22,6 +22,7 @@ typedef struct generation {
   int64_t n, n_done, n_prompt, most; /* tokens: all, those in the cache, the given ones, the greatest n */
   int64_t *tokens, *line;            /* line: 0, 1, ... */
   int32_t *table;
+  uint8_t *mask; /* of "sample": every token may come */
 } generation;
 
 static int begin_function(function *f, svm_program *p, const char *name) {
@@ -145,12 +146,21 @@ static int advance(generation *g) {
   return code;
 }
 
+/* Let every token come: "sample" draws those with a true mask. */
+static int allow_all(generation *g, int64_t n) {
+  uint8_t *mask = realloc(g->mask, (size_t)n);
+  if (!mask) return out_of_memory("the mask of tokens");
+  g->mask = memset(mask, 1, (size_t)n);
+  return put(&g->sample, "mask", SVM_DTYPE_BOOL, g->mask, 1, n);
+}
+
 /* The token behind the last one. */
 static int draw(generation *g, int64_t *token) {
   const sampling *s = &g->a->sampling;
   double numbers[N_SAMPLING];
   memcpy(numbers, s->numbers, sizeof numbers);
-  int64_t integers[3] = {s->top_k, s->seed, g->n};
+  int64_t integers[3] = {s->top_k, 0, g->n};
+  memcpy(&integers[1], &s->seed, sizeof s->seed);
   int is_plain = numbers[0] == 0 && numbers[3] == 1;
   const svm_tensor *found = NULL;
   int code = 0;
@@ -164,6 +174,7 @@ static int draw(generation *g, int64_t *token) {
     if (!code) code = put(&g->sample, "tokens", SVM_DTYPE_I64, g->tokens, 0, g->n);
     if (!code) code = put(&g->sample, "numbers", SVM_DTYPE_F64, numbers, 0, N_SAMPLING);
     if (!code) code = put(&g->sample, "integers", SVM_DTYPE_I64, integers, 0, 3);
+    if (!code) code = allow_all(g, logits->sizes[1]);
     if (!code) code = run(g, &g->sample);
     if (!code) found = result_of(&g->sample, "token", SVM_DTYPE_I64);
   }
@@ -226,5 +237,6 @@ int generate(svm_program *p, const arguments *a, const svm_call_options *how) {
   free(g.tokens);
   free(g.line);
   free(g.table);
+  free(g.mask);
   return code;
 }

@@ -16,7 +16,8 @@ enum { DIGEST_BYTES = 32 };
 enum { N_SAMPLING = 4 };
 
 typedef struct sampling {
-  int64_t most, top_k, seed; /* most: tokens that are added, -1: generate none */
+  int64_t most, top_k; /* most: tokens that are added, -1: generate none */
+  uint64_t seed;
   double numbers[N_SAMPLING];
 } sampling;
 

@@ -42,11 +42,15 @@ def inputs_of_sample(vocabulary: int) -> dict[str, Any]:
         "tokens": (("seen",), "i64"),
         "numbers": ((4,), "f64"),
         "integers": ((3,), "i64"),
+        "mask": ((1, vocabulary), "bool"),
     }
 
 
-def arguments_of(logits: Array, how: Sampling, tokens: Sequence[int]) -> dict[str, Array]:
-    """Return the arguments of `Decoder.sample` for the token after `tokens`, given its logits."""
+def arguments_of(
+    logits: Array, how: Sampling, tokens: Sequence[int], mask: Array | None = None
+) -> dict[str, Array]:
+    """Return the arguments of `Decoder.sample` for the token after `tokens`, given its logits and which
+    tokens may come, bool[1, vocabulary]; None: all."""
     numbers = (how.temperature, how.top_p, how.min_p, how.repetition_penalty)
     seed = how.seed - (1 << 64) if how.seed >> 63 else how.seed
     return {
@@ -54,6 +58,7 @@ def arguments_of(logits: Array, how: Sampling, tokens: Sequence[int]) -> dict[st
         "tokens": np.asarray(tokens, np.int64),
         "numbers": np.array(numbers, np.float64),
         "integers": np.array([how.top_k, seed, len(tokens)], np.int64),
+        "mask": np.ones((1, len(logits)), np.bool_) if mask is None else mask,
     }
 
 

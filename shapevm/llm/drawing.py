@@ -5,6 +5,7 @@ All hosts draw the same tokens, because the program computes them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import nn
@@ -13,11 +14,12 @@ from ..nn.tensor import call
 _RANDOM_BITS = 53  # of a number from 0 to 1, without 1
 
 
-def drawn(logits: Any, tokens: Any, numbers: Any, integers: Any) -> Any:
-    """Return the token after `tokens`, i64[1]: see `Sampling`."""
+def drawn(logits: Any, tokens: Any, numbers: Any, integers: Any, mask: Any) -> Any:
+    """Return the token after `tokens`, i64[1]: see `Sampling`. Only tokens with a true `mask` are drawn."""
     temperature, top_p, min_p, penalty = (numbers[i : i + 1] for i in range(4))
     top_k, seed, position = (integers[i : i + 1] for i in range(3))
     logits = _penalised(logits.reshape(-1), tokens, penalty.to("f32"))
+    logits = _where(mask.reshape(-1), logits, -math.inf)
     is_drawn = temperature > 0.0
     values, order = call("aten.sort.stable", logits, stable=True, dim=0, descending=True)
     rank = nn.arange(logits.shape[0])
@@ -27,7 +29,7 @@ def drawn(logits: Any, tokens: Any, numbers: Any, integers: Any) -> Any:
     shares = shares / call("aten.sum.dim_IntList", shares, [0], True)
     sums = call("aten.cumsum.default", shares, 0)
     is_kept = _both(is_kept, _both(sums - shares < top_p, shares >= min_p * shares[0:1]))
-    is_kept = _either(is_kept, rank < 1)
+    is_kept = _either(_both(is_kept, shares > 0.0), rank < 1)
     index = _index(_where(is_kept, shares, 0.0), _uniform(seed, position))
     last = call("aten.amax.default", _where(is_kept, rank, 0), [0], True)
     found = call("aten.index_select.default", order, 0, call("aten.minimum.default", index, last))

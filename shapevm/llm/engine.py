@@ -35,9 +35,21 @@ class Program(Protocol):
         tokens."""
         ...
 
-    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int]) -> int:
-        """Return the token after `tokens`, given its logits f32[vocabulary]. The result depends on these
-        arguments only."""
+    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int], mask: Array | None) -> int:
+        """Return the token after `tokens`, given its logits f32[vocabulary] and which tokens may come,
+        bool[1, vocabulary]; None: all. The result depends on these arguments only."""
+        ...
+
+
+class Guide(Protocol):
+    """What limits the tokens of one sequence."""
+
+    def mask(self) -> Array:
+        """Return which tokens may come next, bool[1, vocabulary]."""
+        ...
+
+    def take(self, token: int) -> bool:
+        """Note the next token; return whether others may follow."""
         ...
 
 
@@ -66,6 +78,7 @@ class Request:
         self.sampling = sampling
         self.finish_reason: Reason | None = None
         self.logits: list[Array] | None = None
+        self.guide: Guide | None = None
         self._engine, self._running, self._most = engine, running, most  # most: tokens in all
         self._results: SimpleQueue[int | BaseException | None] = SimpleQueue()
 
@@ -99,6 +112,9 @@ class Request:
             return False
         self._running.tokens.append(token)
         self._results.put(token)
+        if self.guide is not None and not self.guide.take(token):
+            self._finish("stop")
+            return False
         if len(self._running.tokens) < self._most:
             return True
         self._finish("length")
@@ -122,7 +138,14 @@ class Engine:
         self._n_submitted = 0
         self._is_closed = False
 
-    def submit(self, tokens: Sequence[int], sampling: Sampling, *, keep_logits: bool = False) -> Request:
+    def submit(
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        *,
+        keep_logits: bool = False,
+        guide: Guide | None = None,
+    ) -> Request:
         """Add a sequence that begins with `tokens`; return at once. Any thread may call it.
 
         Raises ArgumentError for no tokens, for an unknown one, for more than a sequence may have, for a
@@ -135,7 +158,7 @@ class Engine:
                 raise ArgumentError("the engine is closed; make another one")
             running = Running(self._n_submitted, given)
             request = Request(self, running, sampling, most)
-            request.logits = [] if keep_logits else None
+            request.logits, request.guide = [] if keep_logits else None, guide
             if most <= len(given):
                 request._finish("length")
                 return request
@@ -229,14 +252,16 @@ class Engine:
             request, row = self._requests[sequence.number], rows[sequence.number]
             try:
                 token = self._next(request, logits[row], int(greatest[row]))
+                goes_on = request._add(token, logits[row])
             except Exception as error:
                 self._end(request, "error", error)
                 continue
-            if not request._add(token, logits[row]):
+            if not goes_on:
                 self._leave(request)
 
     def _next(self, request: Request, logits: Array, greatest: int) -> int:
-        how = request.sampling
-        if how.temperature == 0 and how.repetition_penalty == 1:
+        how, guide = request.sampling, request.guide
+        if guide is None and how.temperature == 0 and how.repetition_penalty == 1:
             return greatest
-        return self._program.draw(logits, how, request._running.tokens)
+        mask = None if guide is None else guide.mask()
+        return self._program.draw(logits, how, request._running.tokens, mask)

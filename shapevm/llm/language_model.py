@@ -14,6 +14,7 @@ from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError
 from .artifact import Contents, with_language
 from .engine import Engine
+from .grammar import Grammar, Grammars
 from .pieces import Pieces, Stops
 from .sampling import Sampling
 
@@ -114,6 +115,7 @@ class LanguageModel:
         """`engine`: runs `exe`."""
         self.exe, self.engine, self.contents = exe, engine, contents
         self.name = contents.name
+        self._grammars = Grammars(contents.tokenizer, engine.limits.vocabulary, contents.defaults.stop_tokens)
 
     @property
     def defaults(self) -> Sampling:
@@ -139,50 +141,72 @@ class LanguageModel:
             raise ArgumentError(f"{self.name!r} has no chat template; give a prompt to generate instead")
         return self.contents.tokenizer.encode_whole(template.render(messages), with_special=False)
 
-    def submit(self, tokens: Sequence[int], sampling: Sampling, ending: Ending | None = None) -> Generation:
-        """Begin a text behind `tokens`, and return at once. The model's stop tokens end it, too.
+    def submit(
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        ending: Ending | None = None,
+        *,
+        grammar: Grammar | None = None,
+    ) -> Generation:
+        """Begin a text behind `tokens`, and return at once. The model's stop tokens end it, too. `grammar`:
+        what it may be, as in `generate`.
 
-        Raises ArgumentError for a prompt that is empty or too long.
+        Raises ArgumentError for a prompt that is empty or too long, and an invalid grammar.
         """
         ending = ending or Ending()
         how = replace(sampling, stop_tokens=sampling.stop_tokens | self.defaults.stop_tokens)
-        request = self.engine.submit(tokens, how, keep_logits=ending.n_logprobs is not None)
+        guide = None if grammar is None else self._grammars.guide(grammar)
+        request = self.engine.submit(tokens, how, keep_logits=ending.n_logprobs is not None, guide=guide)
         return Generation(request, self.contents.tokenizer, ending)
 
-    def generate(self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), **sampling: Any) -> Any:
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        **sampling: Any,
+    ) -> Any:
         """Return the continuation of a prompt, or the list of those of several, which run together.
 
         Args:
             prompts: One text, or some.
             stop: Strings that end a text and are no part of it.
+            grammar: What a text may be: a JSON schema, as a dict, or a grammar in Lark's form, as a string.
             sampling: Fields of `Sampling`, such as max_new_tokens, temperature and seed.
 
         Raises:
-            ArgumentError: for an invalid prompt or field.
+            ArgumentError: for an invalid prompt, grammar or field.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         ending, how = Ending(tuple(stop)), self._sampling(sampling)
-        begun = [self.submit(self.encode(text), how, ending) for text in texts]
+        begun = [self.submit(self.encode(text), how, ending, grammar=grammar) for text in texts]
         made = ["".join(piece.text for piece in each) for each in begun]
         return made[0] if isinstance(prompts, str) else made
 
-    def stream(self, prompt: str, *, stop: Sequence[str] = (), **sampling: Any) -> Iterator[str]:
-        """Yield the continuation of a prompt in pieces, as they are made. Raises as `generate` does."""
-        yield from self._streamed(self.encode(prompt), stop, sampling)
+    def stream(self, prompt: str, **how: Any) -> Iterator[str]:
+        """Yield the continuation of a prompt in pieces, as they are made. `how`: what `generate` takes, with
+        the same errors."""
+        yield from self._streamed(self.encode(prompt), **how)
 
-    def chat(
-        self, messages: Sequence[Message], *, stop: Sequence[str] = (), **sampling: Any
-    ) -> Iterator[str]:
-        """Yield the assistant's answer to a conversation, dicts with "role" and "content", in pieces.
+    def chat(self, messages: Sequence[Message], **how: Any) -> Iterator[str]:
+        """Yield the assistant's answer to a conversation, dicts with "role" and "content", in pieces. `how`:
+        what `generate` takes.
 
         Raises ArgumentError as `encode_chat` and `generate` do.
         """
-        yield from self._streamed(self.encode_chat(messages), stop, sampling)
+        yield from self._streamed(self.encode_chat(messages), **how)
 
     def _streamed(
-        self, tokens: Sequence[int], stop: Sequence[str], sampling: Mapping[str, Any]
+        self,
+        tokens: Sequence[int],
+        stop: Sequence[str] = (),
+        grammar: Grammar | None = None,
+        **sampling: Any,
     ) -> Iterator[str]:
-        yield from self.submit(tokens, self._sampling(sampling), Ending(tuple(stop))).texts()
+        ending = Ending(tuple(stop))
+        yield from self.submit(tokens, self._sampling(sampling), ending, grammar=grammar).texts()
 
     def _sampling(self, given: Mapping[str, Any]) -> Sampling:
         try:

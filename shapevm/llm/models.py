@@ -79,9 +79,9 @@ class Decoder(nn.Module):
         logits = soft_capped(logits, config.soft_cap)
         return {"logits": logits, "next": nn.argmax(logits, -1)}
 
-    def sample(self, logits: Any, tokens: Any, numbers: Any, integers: Any) -> dict[str, Any]:
+    def sample(self, logits: Any, tokens: Any, numbers: Any, integers: Any, mask: Any) -> dict[str, Any]:
         """Return the "token" after `tokens`, i64[1]. The arguments are those of `artifact.arguments_of`."""
-        return {"token": drawn(logits, tokens, numbers, integers)}
+        return {"token": drawn(logits, tokens, numbers, integers, mask)}
 
     def ends(self, token: Any) -> dict[str, Any]:
         """Return whether a token i64[1] ends a text: "is_stop", i64[1]."""

@@ -90,7 +90,7 @@ class Calls:
         found = self._run(**inputs)
         return found["logits"], found["next"]
 
-    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int]) -> int:
-        """Return the token after `tokens`, given its logits."""
-        found = self._run.call("sample", **arguments_of(logits, how, tokens))
+    def draw(self, logits: Array, how: Sampling, tokens: Sequence[int], mask: Array | None) -> int:
+        """Return the token after `tokens`, given its logits and which may come."""
+        found = self._run.call("sample", **arguments_of(logits, how, tokens, mask))
         return int(found["token"][0])

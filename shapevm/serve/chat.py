@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..llm import Ending, Generation, LanguageModel, Piece, Probability, Sampling
+from ..llm import Ending, Generation, Grammar, LanguageModel, Piece, Probability, Sampling
 from .fields import (
     ANY,
     COUNT,
@@ -44,13 +44,13 @@ _COMMON = {
     "stream_options": optional(OBJECT), "stop": ANY._replace(default=None),
     "seed": whole(-(1 << 63), (1 << 63) - 1, None), "user": optional(TEXT),
     "presence_penalty": number(-2, 2, 0.0), "frequency_penalty": number(-2, 2, 0.0),
-    "logit_bias": optional(OBJECT),
+    "logit_bias": optional(OBJECT), "response_format": optional(OBJECT),
     "top_k": whole(0, 1 << 31, 0), "min_p": number(0, 1, 0.0),
     "repetition_penalty": number(0.01, 100, 1.0),
 }  # fmt: skip
 _CHAT = _COMMON | {
     "messages": LIST, "max_completion_tokens": optional(COUNT), "logprobs": flag(False),
-    "top_logprobs": whole(0, _MOST_LOGPROBS, 0), "response_format": optional(OBJECT),
+    "top_logprobs": whole(0, _MOST_LOGPROBS, 0),
     "tools": optional(LIST), "tool_choice": ANY._replace(default=None),
     "parallel_tool_calls": optional(FLAG), "store": optional(FLAG), "metadata": optional(OBJECT),
 }  # fmt: skip
@@ -73,26 +73,29 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
 class Choices(NamedTuple):
     """A request that was read: what to generate, and the forms of its answer.
 
-    `prompts`: the tokens of each prompt, for each of which `n` texts are made. `usage`: whether a stream ends
-    with the number of tokens.
+    `prompts`: the tokens of each prompt, for each of which `n` texts are made. `grammar`: what a text may be,
+    None: all. `usage`: whether a stream ends with the number of tokens.
     """
 
     prompts: Sequence[Sequence[int]]
     n: int
     sampling: Sampling
     ending: Ending
+    grammar: Grammar | None
     is_stream: bool
     usage: bool
     form: Form
     name: str
 
     def start(self, model: LanguageModel) -> list[Generation]:
-        """Begin the texts. Raises ArgumentError if a prompt is too long; none is then begun."""
+        """Begin the texts. Raises ArgumentError if a prompt is too long, or the grammar is invalid; none is
+        then begun."""
         begun: list[Generation] = []
         try:
             for prompt in self.prompts:
                 for index in range(self.n):
-                    begun.append(model.submit(prompt, _varied(self.sampling, index), self.ending))
+                    how = _varied(self.sampling, index)
+                    begun.append(model.submit(prompt, how, self.ending, grammar=self.grammar))
         except Exception:
             for each in begun:
                 each.cancel()
@@ -124,8 +127,6 @@ def chat_completions(service: Service, request: Request) -> Choices:
     messages = [_message(each, index) for index, each in enumerate(given["messages"])]
     if not messages:
         raise Refused("field 'messages' is an empty list; it must have at least one message")
-    if (given["response_format"] or {"type": "text"}).get("type") != "text":
-        raise Refused("field 'response_format': this server generates free text; ask for JSON in a message")
     prompt = service.language_model.encode_chat(messages)
     return _choices(service, given, [prompt], n_logprobs, _CHAT_FORM)
 
@@ -176,7 +177,25 @@ def _choices(
     options = checked(given["stream_options"] or {}, {"include_usage": flag(False)}, "field 'stream_options'")
     is_stream, usage = bool(given["stream"]), options["include_usage"]
     ending = Ending(_stops(given["stop"]), n_logprobs)
-    return Choices(prompts, given["n"], _sampling(given), ending, is_stream, usage, form, service.name)
+    how, grammar = _sampling(given), _grammar(given["response_format"])
+    return Choices(prompts, given["n"], how, ending, grammar, is_stream, usage, form, service.name)
+
+
+def _grammar(given: Mapping[str, Any] | None) -> Grammar | None:
+    """Return what a `response_format` says of texts; None: nothing."""
+    match {"type": "text"} if given is None else given:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
+            return schema
+        case {"type": "grammar", "grammar": str() as grammar}:
+            return grammar
+    raise Refused(
+        "field 'response_format' must have the type 'text', 'json_object', 'json_schema' with a "
+        "'json_schema' that has a 'schema', or 'grammar' with a 'grammar'"
+    )
 
 
 def _message(given: Any, index: int) -> dict[str, Any]:

@@ -32,8 +32,16 @@ def openai() -> object:
     return [rows, len(short.data[0].embedding), plain.usage.prompt_tokens, message]
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "legs": {"enum": [2, 4]}},
+    "required": ["name", "legs"],
+    "additionalProperties": False,
+}
+
+
 def openai_texts() -> object:
-    """Converse and complete, whole and in streams, with a seed, a stop string and probabilities."""
+    """Converse and complete, whole and in streams, with a seed, a stop string, probabilities and JSON."""
     from openai import BadRequestError, OpenAI
 
     client = OpenAI(base_url=f"{url}/v1", api_key="none")
@@ -48,6 +56,18 @@ def openai_texts() -> object:
     text = client.completions.create(**given, logprobs=2).choices[0]
     pieces = [part.choices[0].text for part in client.completions.create(**given, stream=True)]
     many = client.chat.completions.create(**chat, n=2).choices
+    form = {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, "schema": SCHEMA}}
+    guided = {**chat, "max_completion_tokens": 90, "response_format": form}
+    pet = client.chat.completions.create(**guided).choices[0]
+    streamed = client.chat.completions.create(**guided, stream=True)
+    pets = [pet.message.content, "".join(each.choices[0].delta.content or "" for each in streamed)]
+    form = {"response_format": {"type": "json_object"}}
+    pets.append(client.completions.create(**{**given, "max_tokens": 5}, extra_body=form).choices[0].text)
+    wrong = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strange"}}}
+    try:
+        client.chat.completions.create(**chat, response_format=wrong)
+    except BadRequestError as error:
+        refused = error.body["message"]
     try:
         client.chat.completions.create(**chat, tools=[{"type": "function", "function": {"name": "f"}}])
     except BadRequestError as error:
@@ -60,6 +80,7 @@ def openai_texts() -> object:
         "streamed": "".join(each.choices[0].delta.content or "" for each in parts if each.choices),
         "stop": [stop, stopped.message.content, stopped.finish_reason],
         "completion": [text.text, "".join(pieces), text.logprobs.tokens, text.logprobs.token_logprobs],
+        "pets": [*pets, pet.finish_reason, refused],
         "many": [each.message.content for each in many],
         "message": message,
     }

@@ -70,7 +70,7 @@ def talking(tmp_path: Path) -> Iterator[tuple[Any, Any]]:
     from shapevm.serve.limits import Limits
     from shapevm.serve.models import Service
 
-    write_model(tmp_path / "little", "llama")
+    write_model(tmp_path / "little", "llama", vocab_size=98)
     with from_pretrained(tmp_path / "little", cache_tokens=512) as model:
         model.save(tmp_path / "little.svm")
         served = load(tmp_path / "little.svm")
@@ -98,8 +98,11 @@ def test_openai_texts(talking: Any) -> None:
     assert stopped == texts[0][: texts[0].index(stop)] and reason == "stop"
     plain = model.generate("hello", max_new_tokens=9)
     whole, streamed, names, logprobs = found["completion"]
-    assert whole == streamed == plain == "".join(names) and len(logprobs) == 9
+    assert whole == streamed == plain == "".join(names).replace("<s>", "") and len(logprobs) == 9
     assert "does not support tools" in found["message"]
+    pet, streamed, begun, reason, refused = found["pets"]
+    assert pet == streamed and reason == "stop" and set(json.loads(pet)) == {"name", "legs"}
+    assert begun.startswith("{") and "the JSON schema is refused: Invalid type: strange" in refused
 
 
 @pytest.mark.parametrize("served", [("cross-encoder", "ranker")], indirect=True)

@@ -75,7 +75,7 @@ class Fake:
         self.before = before
         self.fail_at, self.n_calls, self.n_tokens, self.widest = fail_at, 0, 0, 0
 
-    def draw(self, logits: Any, how: Sampling, tokens: Sequence[int]) -> int:
+    def draw(self, logits: Any, how: Sampling, tokens: Sequence[int], mask: Any = None) -> int:
         return choose(logits, how, tokens)
 
     def compute(self, inputs: dict[str, Any]) -> tuple[Any, Any]:

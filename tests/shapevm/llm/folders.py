@@ -48,10 +48,10 @@ TEMPLATE = (
 )
 
 
-def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """Return a tokenizer of bytes, 96 ids: the control characters share some."""
+def tokenizer(n: int = 96) -> transformers.PreTrainedTokenizerFast:
+    """Return a tokenizer of printable characters, at most 98, which has `n` ids."""
     letters = [chr(code) for code in range(33, 127)]
-    words = ["<s>", "</s>", "Ġ", "Ċ", *letters][:96]
+    words = ["<s>", "</s>", "Ġ", "Ċ", *letters][:n]
     model = tokenizers.models.BPE({word: i for i, word in enumerate(words)}, [], unk_token="<s>")
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -71,5 +71,5 @@ def write_model(folder: Path, name: str, dtype: torch.dtype = torch.float32, **m
         for each in model.parameters():  # biases and norms are constant at first
             each.add_(torch.randn_like(each) * 0.05)
     model.to(dtype).save_pretrained(folder, max_shard_size="40KB")
-    tokenizer().save_pretrained(folder)
+    tokenizer(config.vocab_size).save_pretrained(folder)
     return model.float()

@@ -19,7 +19,7 @@ HOW: list[dict[str, Any]] = [
     {},
     {"temperature": 1.0},
     {"temperature": 1.7, "top_k": 20, "seed": 9},
-    {"temperature": 0.8, "top_p": 0.7, "min_p": 0.02, "seed": (1 << 63) - 1},
+    {"temperature": 0.8, "top_p": 0.7, "min_p": 0.02, "seed": (1 << 64) - 1},
     {"repetition_penalty": 1.3},
     {"temperature": 1.2, "repetition_penalty": 1.5, "top_p": 0.95, "seed": 4},
 ]
@@ -89,6 +89,14 @@ REFUSALS: list[tuple[list[Any], Any, int, str]] = [
     (["--generate", -1], [3], 2, "--generate takes a whole number from 0 to 16777216, not: -1"),
     (["--generate", 4, "--top-p", 1.5], [3], 2, "--top-p takes a number from 0 to 1, not: 1.5"),
     (["--generate", 4, "--temperature", "nan"], [3], 2, "--temperature takes a number from 0 to 10000, not"),
+    (
+        ["--generate", 4, "--seed", 1 << 64],
+        [3],
+        2,
+        "--seed takes a whole number from 0 to 18446744073709551615",
+    ),
+    (["--generate", 4, "--seed", -1], [3], 2, "--seed takes a whole number from 0 to 1844674407370955161"),
+    (["--generate", 4, "--seed", "3x"], [3], 2, "--seed takes a whole number from 0 to 1844674407370955161"),
     (["--generate", 4, "--function", "ends"], [3], 2, "--generate takes --tokens, and neither --input"),
     ([], [3], 2, "--generate N and --tokens FILE.npy are given together"),
 ]

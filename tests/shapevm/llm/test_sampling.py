@@ -22,8 +22,8 @@ LOGITS = np.array([1.0, 4.0, 2.0, 3.5, -1.0, 3.0], np.float32)
 
 
 class Drawing(nn.Module):
-    def forward(self, logits: Any, tokens: Any, numbers: Any, integers: Any) -> Any:
-        return drawn(logits, tokens, numbers, integers)
+    def forward(self, logits: Any, tokens: Any, numbers: Any, integers: Any, mask: Any) -> Any:
+        return drawn(logits, tokens, numbers, integers, mask)
 
 
 @cache

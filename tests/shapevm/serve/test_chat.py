@@ -59,11 +59,12 @@ class Speaker:
     def encode_chat(self, messages):
         return self.encode("".join(f"<{each['role']}>{each['content']}" for each in messages))
 
-    def submit(self, tokens, sampling, ending):
+    def submit(self, tokens, sampling, ending, grammar=None):
         if len(tokens) > self.max_length:
             raise ArgumentError(f"the prompt has {len(tokens)} tokens; the most are {self.max_length}")
         words = [" boom"] if b"boom" in bytes(tokens) else WORDS[: sampling.max_new_tokens]
         self.begun.append(Text(self, sampling, ending, words))
+        self.begun[-1].grammar = grammar
         return self.begun[-1]
 
 
@@ -140,6 +141,24 @@ def test_sampling_is_what_the_request_says(client, speaker):
     assert first.temperature == second.temperature == 1 and first.seed != second.seed
 
 
+FORMATS = [
+    (None, None),
+    ({"type": "text"}, None),
+    ({"type": "json_object"}, {"type": "object"}),
+    ({"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1]}, "strict": True}},
+     {"enum": [1]}),
+    ({"type": "grammar", "grammar": 'start: "a"'}, 'start: "a"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "grammar"), FORMATS)
+def test_the_format_of_a_text(client, speaker, form, grammar):
+    for path, given in (("chat/completions", CHAT), ("completions", {"prompt": "a"})):
+        answer = client(speaker).post(f"/v1/{path}", json={**given, "response_format": form})
+        assert answer.status_code == 200, answer.text
+    assert [each.grammar for each in speaker.language.begun] == [grammar, grammar]
+
+
 @pytest.mark.parametrize(
     ("path", "given", "said"),
     [
@@ -155,7 +174,9 @@ def test_sampling_is_what_the_request_says(client, speaker):
         ("chat/completions", {**CHAT, "presence_penalty": 1}, "use repetition_penalty"),
         ("chat/completions", {**CHAT, "stop": ["a"] * 5}, "at most 4 strings"),
         ("chat/completions", {**CHAT, "temperature": 3}, "a number from 0 to 2"),
-        ("chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "generates free text"),
+        ("chat/completions", {**CHAT, "response_format": {}}, "field 'response_format' must have the type"),
+        ("completions", {"prompt": "a", "response_format": {"type": "json_schema"}}, "that has a 'schema'"),
+        ("completions", {"prompt": "a", "response_format": {"type": "xml"}}, "must have the type"),
         ("chat/completions", {**CHAT, "stream_options": {"x": 1}}, "field 'x' is unknown"),
         ("completions", {"prompt": []}, "a list of 1 to"),
         ("completions", {"prompt": [[-1]]}, "element 0 is neither"),
