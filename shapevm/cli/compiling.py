@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..program.executable import Executable
 
 
+_NO_CACHE = "--cache-tokens is of language models: a folder or a GGUF file"
+
+
 @click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
 @model_argument
 @click.option(
@@ -33,8 +36,15 @@ if TYPE_CHECKING:
     metavar="NAME=TYPE",
     help='an input\'s name and type, such as "x=f32[batch, 16]" (repeatable, in order)',
 )
+@click.option(
+    "--cache-tokens",
+    type=click.IntRange(1, (1 << 24) - 1),
+    help="of a language model: the tokens of all its sequences whose keys and values are kept; default: 4096",
+)
 @option_flags
-def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: Any) -> None:
+def compile_command(
+    model: str, output: Path, inputs: tuple[str, ...], cache_tokens: int | None, **flags: Any
+) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
     from ..build.model import load_model
@@ -46,7 +56,11 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
     with shown_progress() as progress:
         progress("load the model", 0, 1)
         if Path(model).is_dir() or model.endswith(".gguf"):
-            exe = _compile_folder(Path(model), inputs, with_flags(Options(), flags), output)
+            if inputs or output.suffix == GRAPH_SUFFIX:
+                raise click.UsageError("MODEL is a text model: give no --input, and an .svm file as output")
+            exe = _compile_folder(Path(model), cache_tokens, with_flags(Options(), flags), output)
+        elif cache_tokens is not None:
+            raise click.UsageError(_NO_CACHE)
         else:
             arguments = load_model(model, inputs)
             options = with_flags(check_options(arguments.pop("options", None)), flags)
@@ -61,19 +75,18 @@ def compile_command(model: str, output: Path, inputs: tuple[str, ...], **flags: 
     say(f"{output}: {shown}, {exe.summary()}", files=files, summary=exe.summary())
 
 
-def _compile_folder(folder: Path, inputs: tuple[str, ...], options: Options, output: Path) -> Executable:
+def _compile_folder(folder: Path, cache_tokens: int | None, options: Options, output: Path) -> Executable:
     """Compile the text model or the language model of a folder of Hugging Face, or a GGUF file."""
-    from ..calls.checks import GRAPH_SUFFIX
     from ..llm.folder import is_language_model
 
-    if inputs or output.suffix == GRAPH_SUFFIX:
-        raise click.UsageError("MODEL is a folder, a text model: give no --input, and an .svm file as output")
     if is_language_model(folder):
         from ..llm import from_pretrained
 
-        model = from_pretrained(folder, options=options)
+        model = from_pretrained(folder, cache_tokens=cache_tokens, options=options)
         model.save(output)
         return model.exe
+    if cache_tokens is not None:
+        raise click.UsageError(_NO_CACHE)
     from ..text.opening import compile_folder
 
     opened = compile_folder(folder, options, "generic")

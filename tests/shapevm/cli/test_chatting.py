@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from shapevm.__main__ import main
-from shapevm.llm import LanguageModel, from_pretrained
+from shapevm.llm import LanguageModel, from_pretrained, load
 
 from ..llm.folders import write_model
 
@@ -147,3 +147,18 @@ def test_ctrl_c_ends_an_answer_and_then_the_command(tmp_path: Path) -> None:
     terminal.process.send_signal(signal.SIGINT)
     terminal.until("ended by Ctrl-C")
     assert terminal.process.wait(60) == 130
+
+
+def test_the_cache_of_a_compiled_folder(saved: tuple[LanguageModel, Path], tmp_path: Path) -> None:
+    def compiled(*arguments: Any) -> Any:
+        given = ["compile", *map(str, arguments), "-o", str(tmp_path / "own.svm")]
+        return CliRunner().invoke(main, given, catch_exceptions=False)
+
+    model, path = saved
+    assert compiled(path.parent, "--cache-tokens", 100).exit_code == 0
+    with load(tmp_path / "own.svm") as own:
+        assert own.engine.limits.n_pages == 7  # of 16 tokens
+        assert own.generate("abc", max_new_tokens=9) == model.generate("abc", max_new_tokens=9)
+    assert compiled(path.parent, "--cache-tokens", 0).exit_code == 2
+    done = compiled(path, "--cache-tokens", 100)
+    assert done.exit_code == 2 and "--cache-tokens is of language models" in done.stderr
