@@ -406,6 +406,7 @@ COMPOSITES: tuple[Composite, ...] = (
         (
             *(f"aten.conv{n}d.default" for n in (1, 2, 3)),
             *(f"aten.conv{n}d.padding" for n in (1, 2, 3)),
+            "aten._convolution_mode.default",
         ),
         conv,
     ),

@@ -130,6 +130,7 @@ _RULES: dict[str, Callable[[Sequence[Any]], Pairs]] = {
     "aten.conv1d.padding": _conv(6),
     "aten.conv2d.padding": _conv(6),
     "aten.conv3d.padding": _conv(6),
+    "aten._convolution_mode.default": _conv(6),
     "aten._convolution.default": _convolution,
     "aten.convolution.default": _convolution,
     "aten.conv_transpose1d.default": _transposed,

@@ -74,11 +74,20 @@ def norms_that_learn(a: Tensor, mean: Tensor, var: Tensor, weight: Tensor) -> tu
     return F.instance_norm(made, mean * 1, var * 1, weight), mean, var
 
 
+def of_equal_sides(a: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    a = F.conv2d(a, weight, bias, padding="same", dilation=2)
+    return a, F.conv1d(a[:, :, 0], weight[:, :, 0], padding="valid")
+
+
 PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "transforms of a length": (transforms_of_a_length, [(x(n, m, 3),) for n, m in ((5, 6), (1, 4), (8, 12))]),
     "norms that learn": (
         norms_that_learn,
         [(x(n, 3, m, 4), x(3), x(3).abs(), x(3)) for n, m in ((2, 5), (1, 1), (5, 3))],
+    ),
+    "convolutions by a mode": (
+        of_equal_sides,
+        [(x(n, 2, k, 7), x(2, 2, 3, 4), x(2)) for n, k in ((1, 5), (3, 5), (5, 8), (0, 3))],
     ),
     "powers": (powers, [(x(n, m),) for n, m in ((3, 4), (1, 2), (2, 7))]),
     "rows from a tensor": (
