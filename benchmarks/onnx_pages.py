@@ -1,9 +1,10 @@
-"""RapidOCR on generated pages, each of another size: `python benchmarks/onnx_pages.py [PAGES [PICTURE.svg]]`.
+"""RapidOCR on generated pages of other sizes: `python benchmarks/onnx_pages.py [PAGES [CPUS [PICTURE.svg]]]`.
 
-Two processes, pinned to one CPU, hold an engine each: with ONNX Runtime, and with shapevm in its place. They
-take turns: each page is read by one, then by the other, then once more by both. Printed are pages a second,
-the time of a page's first reading against its second, and the resident memory, which a picture shows over
-time. Needs `pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`.
+Three processes, pinned to the same CPUs (one), hold an engine each: with ONNX Runtime, with shapevm in its
+place, and with OpenVINO if that is installed. They take turns: each page is read by all, then once more by
+all. Printed are pages a second, the time of a page's first reading against its second, and the resident
+memory, which a picture shows over time. Needs
+`pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and `rapidocr-openvino` for OpenVINO.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -36,7 +38,7 @@ WORDS = [
     "strange",
     "potions",
 ]
-RUNTIMES = ("onnxruntime", "shapevm")
+RUNTIMES = ("onnxruntime", "shapevm", *(["openvino"] if find_spec("rapidocr_openvino") else []))
 
 
 def page(seed: int) -> np.ndarray:
@@ -58,17 +60,26 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def work(runtime: str) -> None:
-    """Read the pages that standard input names; print the seconds, the memory and the texts of each."""
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def opened(runtime: str, n_cpus: int) -> Any:
+    """Return an engine with so many threads."""
+    if runtime == "openvino":
+        from rapidocr_openvino import RapidOCR
+
+        return RapidOCR(inference_num_threads=n_cpus)
     if runtime == "shapevm":
         import shapevm.onnx
 
         shapevm.onnx.install()
     from rapidocr_onnxruntime import RapidOCR
 
+    return RapidOCR(intra_op_num_threads=n_cpus, inter_op_num_threads=1)
+
+
+def work(runtime: str, n_cpus: int) -> None:
+    """Read the pages that standard input names; print the seconds, the memory and the texts of each."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-n_cpus:])
     start = time.perf_counter()
-    engine = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
+    engine = opened(runtime, n_cpus)
     print(json.dumps([time.perf_counter() - start, resident(), []]), flush=True)
     for line in sys.stdin:
         picture = page(int(line))
@@ -87,7 +98,7 @@ def ask(process: Any, seed: int | None = None) -> Any:
 
 
 WIDTH, HEIGHT, LEFT, ROOM = 720, 260, 60, 30  # of the picture, in pixels
-COLOURS = {"onnxruntime": "#b45309", "shapevm": "#1d4ed8"}
+COLOURS = {"onnxruntime": "#b45309", "shapevm": "#1d4ed8", "openvino": "#4d7c0f"}
 
 
 def picture(memory: dict[str, list[int]]) -> str:
@@ -116,14 +127,15 @@ def picture(memory: dict[str, list[int]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def main(n_pages: int, place: str = "") -> None:
+def main(n_pages: int, n_cpus: int, place: str = "") -> None:
     """Run and print everything."""
     command = [sys.executable, __file__, "--work"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     workers = {
-        name: subprocess.Popen([*command, name], stderr=subprocess.DEVNULL, **pipes) for name in RUNTIMES
+        name: subprocess.Popen([*command, name, str(n_cpus)], stderr=subprocess.DEVNULL, **pipes)
+        for name in RUNTIMES
     }
-    opened = {name: ask(workers[name]) for name in RUNTIMES}
+    ready = {name: ask(workers[name]) for name in RUNTIMES}
     first: dict[str, list[float]] = {name: [] for name in RUNTIMES}
     again: dict[str, list[float]] = {name: [] for name in RUNTIMES}
     memory: dict[str, list[int]] = {name: [] for name in RUNTIMES}
@@ -131,30 +143,33 @@ def main(n_pages: int, place: str = "") -> None:
     for seed in range(n_pages):
         texts = {}
         for times in (first, again):
-            for name in RUNTIMES if seed % 2 else RUNTIMES[::-1]:
+            turn = seed % len(RUNTIMES)
+            for name in RUNTIMES[turn:] + RUNTIMES[:turn]:
                 seconds, bytes_, texts[name] = ask(workers[name], seed)
                 times[name].append(seconds)
                 memory[name].append(bytes_)
-        n_equal += texts["shapevm"] == texts["onnxruntime"]
+        n_equal += all(each == texts["onnxruntime"] for each in texts.values())
     for worker in workers.values():
         worker.stdin.close()
-    print(f"{n_pages} pages, each of another size, on one CPU; {n_equal} with equal texts")
+    print(f"{n_pages} pages, each of another size, on {n_cpus} CPUs; {n_equal} with equal texts")
     for name in RUNTIMES:
         ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
         early = memory[name][min(2 * 50, len(memory[name])) - 1]
         print(
             f"{name:12} {n_pages / sum(first[name]):6.2f} pages/s; first against second reading: median "
-            f"{median(ratio):.2f}, p99 {quantiles(ratio, n=100)[98]:.2f}; opened in {opened[name][0]:.2f} s; "
+            f"{median(ratio):.2f}, p99 {quantiles(ratio, n=100)[98]:.2f}; opened in {ready[name][0]:.2f} s; "
             f"{memory[name][-1] >> 20} MiB, {memory[name][-1] / early:.2f} of that after 50 pages"
         )
-    pairs = zip(first["onnxruntime"], first["shapevm"], strict=True)
     if place:
         Path(place).write_text(picture(memory))
-    print(f"speed against ONNX Runtime, median of pages: {median(a / b for a, b in pairs):.2f}")
+    for name in RUNTIMES:
+        pairs = zip(first[name], first["shapevm"], strict=True)
+        print(f"shapevm's speed against {name}, median of pages: {median(a / b for a, b in pairs):.2f}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2])
+        work(sys.argv[2], int(sys.argv[3]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 200, *sys.argv[2:3])
+        pages, cpus = (int(sys.argv[i]) if len(sys.argv) > i else n for i, n in ((1, 200), (2, 1)))
+        main(pages, cpus, *sys.argv[3:4])
