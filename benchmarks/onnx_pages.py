@@ -4,7 +4,8 @@ Three processes, pinned to the same CPUs (one), hold an engine each: with ONNX R
 place, and with OpenVINO if that is installed. They take turns: each page is read by all, then once more by
 all. Printed are pages a second, the time of a page's first reading against its second, and the resident
 memory, which a picture shows over time. Needs
-`pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and `rapidocr-openvino` for OpenVINO.
+`pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and for OpenVINO `pip install openvino` and
+`pip install --no-deps rapidocr-openvino`, which demands an old version of it.
 """
 
 from __future__ import annotations
@@ -21,23 +22,7 @@ from typing import Any
 
 import numpy as np
 
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "while",
-    "seven",
-    "wizards",
-    "mix",
-    "strange",
-    "potions",
-]
+WORDS = "the quick brown fox jumps over a lazy dog while seven wizards mix strange potions".split()
 RUNTIMES = ("onnxruntime", "shapevm", *(["openvino"] if find_spec("rapidocr_openvino") else []))
 
 
@@ -63,6 +48,9 @@ def resident() -> int:
 def opened(runtime: str, n_cpus: int) -> Any:
     """Return an engine with so many threads."""
     if runtime == "openvino":
+        import openvino
+
+        sys.modules.setdefault("openvino.runtime", openvino)  # as it was named until 2025
         from rapidocr_openvino import RapidOCR
 
         return RapidOCR(inference_num_threads=n_cpus)
