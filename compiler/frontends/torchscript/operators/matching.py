@@ -43,6 +43,8 @@ def _conv(groups: int | None) -> Callable[[Sequence[Any]], Pairs]:
         n_groups = 1 if groups is None or len(args) <= groups else args[groups]
         channels = x[1] if len(x) == len(weight) else x[0]
         yield channels, weight[1] * n_groups
+        if len(args) > 2 and isinstance(args[2], Value):
+            yield weight[0], B.shape_of(args[2])[0]
 
     return rule
 

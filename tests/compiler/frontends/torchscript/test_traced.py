@@ -75,8 +75,10 @@ def norms_that_learn(a: Tensor, mean: Tensor, var: Tensor, weight: Tensor) -> tu
 
 
 def of_equal_sides(a: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    a = F.conv2d(a, weight, bias, padding="same", dilation=2)
-    return a, F.conv1d(a[:, :, 0], weight[:, :, 0], padding="valid")
+    return (
+        F.conv2d(a, weight, bias, padding="same", dilation=2),
+        F.conv1d(a[:, :, 0], weight[:, :, 0], bias, padding="valid"),
+    )
 
 
 PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
@@ -87,7 +89,7 @@ PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     ),
     "convolutions by a mode": (
         of_equal_sides,
-        [(x(n, 2, k, 7), x(2, 2, 3, 4), x(2)) for n, k in ((1, 5), (3, 5), (5, 8), (0, 3))],
+        [(x(n, 2, k, 7), x(m, 2, 3, 4), x(m)) for n, k, m in ((1, 5, 1), (3, 5, 2), (5, 8, 1), (0, 3, 3))],
     ),
     "powers": (powers, [(x(n, m),) for n, m in ((3, 4), (1, 2), (2, 7))]),
     "rows from a tensor": (
