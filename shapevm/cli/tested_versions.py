@@ -32,7 +32,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 #: The packages that running an artifact needs, then those that compiling needs. torch 2.11 and older cannot
 #: trace a slice of a dynamic axis at sizes 0 and 1; llvmlite 0.44 has LLVM 15, whose text format differs.
 TESTED = {
-    "python": Versions("3.11", "3.13"),
+    "python": Versions("3.11", "3.14"),
     "cffi": Versions("2.1.0", "2.1.1"),
     "click": Versions("8.1.0", "8.5.1"),
     "numpy": Versions("1.26.4", "2.4.6"),

@@ -14,7 +14,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+#: Of the check of threads: what each does so often.
+N_THREADS, ROUNDS = 8, 100
 
 
 def check_environment() -> None:
@@ -60,6 +64,42 @@ def check_artifact_in_python(folder: Path) -> None:
         assert got.shape == expected.shape, f"{x_path.name}: {got.shape} instead of {expected.shape}"
         assert got.tobytes() == expected.tobytes(), f"{x_path.name}: other results"
     assert "torch" not in sys.modules and "llvmlite" not in sys.modules
+
+
+def check_threads(folder: Path) -> None:
+    """Threads that call and look at a program while it is replaced get its results, or that it is closed. A
+    Python without a GIL stays without."""
+    import numpy as np
+
+    import shapevm
+
+    x = np.load(folder / "x_5.npy")
+    expected = np.load(folder / "y_5.npy").tobytes()
+    current = [shapevm.load(folder / "model.svm")]
+    n_right = []
+
+    def use() -> None:
+        for _ in range(ROUNDS):
+            exe = current[0]
+            try:
+                exe.stats()
+                assert np.asarray(exe(x)).tobytes() == expected, "other results beside other threads"
+                n_right.append(1)
+            except shapevm.errors.ArgumentError as problem:
+                assert "closed" in str(problem), problem
+
+    def replace() -> None:
+        for _ in range(ROUNDS):
+            old, current[0] = current[0], shapevm.load(folder / "model.svm")
+            old.close()
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        done = [pool.submit(replace), *(pool.submit(use) for _ in range(N_THREADS - 1))]
+    for each in done:
+        each.result()
+    assert n_right, "no call found an open program"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert not sys._is_gil_enabled(), "an import enabled the GIL"  # type: ignore[attr-defined]
 
 
 def check_artifact_in_runner(folder: Path) -> None:
@@ -134,6 +174,7 @@ def main(folder: Path, is_emulated: bool) -> None:
     if not is_emulated:
         checks += [
             check_programs,
+            lambda: check_threads(folder),
             lambda: check_artifact_in_runner(folder),
             lambda: check_examples(folder),
         ]
