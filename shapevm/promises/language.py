@@ -20,7 +20,8 @@ from ..llm.scheduler import Sequence as Running
 from ..program.opening import open_executable
 from ..vm.artifact import read
 from ..vm.errors import ArgumentError
-from .prove import Prover, Report
+from .prove import Prover
+from .report import Report
 
 if TYPE_CHECKING:
     from ..llm import Limits
@@ -131,4 +132,4 @@ def _compare(
 ) -> None:
     for number, (one, other) in enumerate(zip(found, wanted, strict=False)):
         for step, (x, y) in enumerate(zip(one, other, strict=True)):
-            prover.compare_one(relation, f"request {number}, {where}", f"logits of token {step}", x, y)
+            prover.report.compare(relation, f"request {number}, {where}", f"logits of token {step}", x, y)

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from ..reports.invariance.verdicts import (
     AMX,
     Verdict,
     along,
-    along_text,
     exceptions,
     is_exception,
     row_symbols,
@@ -39,6 +38,7 @@ from ..vm.errors import ArgumentError, Error, InputError
 from ..vm.host import get_threads, set_threads
 from ..vm.program import NUMPY_DTYPES, Input, Program, SizeRange, Symbol
 from .golden import Call, read_golden, write_golden
+from .report import Relation, Report
 from .samples import sample_inputs
 from .texts import compare_texts
 
@@ -49,73 +49,6 @@ MAX_GOLDEN = 8  # calls whose results are stored
 THREADS = (1, 2, 3, 5)
 MAX_INT = 100  # greatest made-up integer, if the program accepts it
 Inputs = list[Any]
-
-
-@dataclass
-class Relation:
-    """One guarantee: the number of results compared, and those that differ."""
-
-    compared: int = 0
-    differences: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Report:
-    """What was tested, and the outcome.
-
-    `sizes`: of each round. `along`: for each symbol the results that depend on more than their row, and why.
-    `notes`: what was not tested. `exceptions`: code whose bits depend on the number of rows, as documented.
-    `golden`: the outcome for golden vectors, "" if there are none.
-    """
-
-    sizes: list[dict[str, int]] = field(default_factory=list)
-    relations: dict[str, Relation] = field(default_factory=dict)
-    along: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    exceptions: list[str] = field(default_factory=list)
-    golden: str = ""
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether nothing differs."""
-        return not any(relation.differences for relation in self.relations.values())
-
-    def text(self) -> str:
-        """Return the report as text."""
-        rounds = len(self.sizes)
-        lines = [f"{rounds} round{'' if rounds == 1 else 's'} of inputs"]
-        for name, relation in self.relations.items():
-            bad = len(relation.differences)
-            lines.append(f"  {name}: {relation.compared} results, {f'{bad} DIFFER' if bad else 'equal bits'}")
-            lines += [f"    {text}" for text in relation.differences[:5]]
-        lines += [f"  {line}" for line in along_text(self.along)]
-        lines += [f"  exception: {text}" for text in self.exceptions]
-        lines += [f"  not tried: {text}" for text in self.notes]
-        lines += [f"  golden: {self.golden}"] if self.golden else []
-        return "\n".join([*lines, "proved" if self.is_proved else "NOT proved: results differ"])
-
-    def json(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        return {**asdict(self), "is_proved": self.is_proved}
-
-
-def difference(a: Any, b: Any) -> str:
-    """Return where two results differ, "" if they are equal."""
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return f"{a.dtype}{list(a.shape)} is not {b.dtype}{list(b.shape)}"
-    if a.dtype.kind not in "biuf":  # text
-        return "" if np.array_equal(a, b) else f"{a} is not {b}"
-    raw = [np.ascontiguousarray(x).reshape(-1) for x in (a, b)]
-    one, other = (x.view(f"u{x.itemsize}") for x in raw)
-    bad = one != other
-    if a.dtype.kind == "f":
-        bad &= ~(np.isnan(raw[0]) & np.isnan(raw[1]))
-    if not bad.any():
-        return ""
-    at = int(np.flatnonzero(bad)[0])
-    place = [int(i) for i in np.unravel_index(at, a.shape)]
-    return f"{int(bad.sum())} of {bad.size} elements, first at {place}: {raw[0][at]} is not {raw[1][at]}"
 
 
 @dataclass(frozen=True)
@@ -270,7 +203,9 @@ class Prover:
         )
         if not self.report.exceptions or not all(kernel.objects for kernel in kernels):
             return self.exe
-        self.note("rows and padding on AMX tiles, the exception; the artifact's other code is compared")
+        self.report.note(
+            "rows and padding on AMX tiles, the exception; the artifact's other code is compared"
+        )
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(replace(self.program, kernels=kernels), Path(folder, "rows.svm"))
             exe = open_executable(Path(folder, "rows.svm"), "generic")
@@ -297,20 +232,7 @@ class Prover:
     def _compare(self, name: str, where: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
         for output, a, b in zip(self._names, found, wanted, strict=False):
             for path, x, y in _leaves(output, a, b):
-                self.compare_one(name, where, path, x, y)
-
-    def compare_one(self, name: str, where: str, output: str, a: Any, b: Any) -> None:
-        """Count a comparison of two results for relation `name`; note where they differ."""
-        relation = self.report.relations.setdefault(name, Relation())
-        relation.compared += 1
-        text = difference(a, b)
-        if text:
-            relation.differences.append(f"{where}, result {output}: {text}")
-
-    def note(self, text: str) -> None:
-        """Note what is not tested."""
-        if text not in self.report.notes:
-            self.report.notes.append(text)
+                self.report.compare(name, where, path, x, y)
 
     # Relations
     def round(self, inputs: Inputs, number: int) -> None:
@@ -320,7 +242,7 @@ class Prover:
         self.cases = [*self.cases[: MAX_GOLDEN - 1], case]
         self._compare("called again", case.where, self.call(self.exe, inputs), case.results)
         if self.report.relations["called again"].differences:
-            self.note("the rest: two equal calls differ, so nothing can be compared")
+            self.report.note("the rest: two equal calls differ, so nothing can be compared")
             return
         self.threads(case)
         self.tiers(case)
@@ -357,7 +279,7 @@ class Prover:
                 )
             where = f"call {number} ({self.cases[-1].where}), by {golden.written_by}"
             for name, x in found.items():
-                self.compare_one("golden vectors", where, name, x, call.results[name])
+                self.report.compare("golden vectors", where, name, x, call.results[name])
         self.report.golden = f"{path}: {len(golden.calls)} calls, by {golden.written_by}"
 
     def _named_inputs(self, case: Case) -> dict[str, np.ndarray]:
@@ -389,7 +311,7 @@ class Prover:
         from ..specialise.compiler_packages import has_compiler
 
         if not has_compiler():
-            self.note("exact and bucket tiers: no compiler is installed (llvmlite)")
+            self.report.note("exact and bucket tiers: no compiler is installed (llvmlite)")
             return
         self.exe.specialisation.ensure()
         self._compare("exact tier", case.where, self.call(self.exe, case.inputs, "jit"), case.results)
@@ -430,13 +352,13 @@ class Prover:
         program = self.program
         calls = self.exe.machine.externs
         if calls or not all(kernel.objects for kernel in program.kernels):
-            self.note(f"the runner: {f'PyTorch runs {calls[0]}' if calls else 'kernels without code'}")
+            self.report.note(f"the runner: {f'PyTorch runs {calls[0]}' if calls else 'kernels without code'}")
             return
         kinds: dict[str, Callable[[Any], str]] = {
             "int": str, "float": repr, "bool": lambda x: str(bool(x)).lower()
         }  # fmt: skip
         if any(row.kind not in ("tensor", *kinds) for row in self.inputs):
-            self.note("the runner: it takes no text as an input")
+            self.report.note("the runner: it takes no text as an input")
             return
         out, given = path.with_name("out.npz"), path.with_name("in.npz")
         named = list(zip(self.inputs, case.inputs, strict=True))
@@ -458,7 +380,7 @@ class Prover:
             with np.load(out) as found:
                 for name, result in zip(self._names, case.results, strict=False):
                     for path_, x, _ in _leaves(name, result, result):
-                        self.compare_one("runner", f"{case.where}, {strategy}", path_, found[path_], x)
+                        self.report.compare("runner", f"{case.where}, {strategy}", path_, found[path_], x)
 
     def rows(self, case: Case, name: str) -> None:
         """Compare rows along symbol `name` with the same rows in other batches."""
@@ -473,7 +395,7 @@ class Prover:
                     continue
                 part = _rows_of(v, np.asarray(y), n, rows)
                 where = f"{case.where}, rows {rows}"
-                self.compare_one(f"{relation} along {name}", where, v.name, x, part)
+                self.report.compare(f"{relation} along {name}", where, v.name, x, part)
 
     def _any_tier(self) -> str | None:
         """Return "jit" for some calls, if there is a compiler: single rows may also have exact code."""
@@ -525,7 +447,7 @@ class Prover:
                     if size.varies and part.shape[axis] == more:
                         part = part.take(range(n), axis)
                 where = f"{case.where}, padded to {more}"
-                self.compare_one(f"padded along {pad.symbol}", where, v.name, part, y)
+                self.report.compare(f"padded along {pad.symbol}", where, v.name, part, y)
 
     def _longer(self, pad: Padding, inputs: Inputs, sizes: Mapping[str, int], seed: int) -> Inputs:
         found = self.made_up(sizes, seed)

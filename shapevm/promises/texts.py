@@ -11,12 +11,13 @@ import numpy as np
 from ..program.executable import Executable
 from ..reports.invariance.verdicts import packed_sizes
 from ..vm.program import Input, Output, Program, Symbol
+from .report import Report
 
 Inputs = list[Any]
 
 
 class Prover(Protocol):
-    """What calls a program, and notes differences of results: `prove.Prover`."""
+    """Calls a program, and notes differences of results: `prove.Prover`."""
 
     program: Program
     exe: Executable
@@ -33,8 +34,9 @@ class Prover(Protocol):
     def call(self, exe: Executable, inputs: Inputs) -> list[Any]:
         """Return the results of a call."""
 
-    def compare_one(self, name: str, where: str, output: str, a: Any, b: Any) -> None:
-        """Compare two results for relation `name`."""
+    @property
+    def report(self) -> Report:
+        """What was compared so far."""
 
 
 def compare_texts(prover: Prover, inputs: Inputs) -> None:
@@ -93,4 +95,4 @@ def _part(prover: Prover, row: Input | Output, x: Any, rows: list[int], n: int) 
 
 def _compare(prover: Prover, relation: str, where: str, found: list[Any], wanted: list[Any]) -> None:
     for output, x, y in zip(prover.program.outputs, found, wanted, strict=False):
-        prover.compare_one(relation, where, output.name, x, y)
+        prover.report.compare(relation, where, output.name, x, y)

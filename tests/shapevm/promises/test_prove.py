@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import shapevm
 from shapevm.__main__ import main
-from shapevm.promises.prove import difference
+from shapevm.promises.report import difference
 from shapevm.settings import settings
 
 N, L = Dim("n", min=1, max=32), Dim("length", min=1, max=64)

@@ -10,7 +10,8 @@ from shapevm.vm.artifact import read, write
 
 import shapevm
 from shapevm.build.options import Options
-from shapevm.promises.prove import Report, prove
+from shapevm.promises.prove import prove
+from shapevm.promises.report import Report
 
 
 class Texts(torch.nn.Module):
