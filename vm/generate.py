@@ -324,8 +324,7 @@ def opcodes_page(isa: ModuleType) -> str:
     about = (
         "Functions of `text`. They are TorchScript's and count bytes; letters, digits and spaces are those"
         " of ASCII. A start or end below 0 counts from the end of the string, and an end of -1 is that. A"
-        " `list` is one of strings, the `tuple` that a function gives has three. No string that a program"
-        " makes is longer than SVM_LIMIT_STRING_BYTES."
+        " `list` is one of strings. No string that a program makes is longer than SVM_LIMIT_STRING_BYTES."
     )
     strings = _table("code | function | takes | gives | what", functions)
     return (

@@ -249,9 +249,9 @@ def _string_functions(*rows: tuple[str, str, str, str]) -> dict[str, StringFunct
     return {name: StringFunction(tuple(takes.split()), gives, effect) for name, takes, gives, effect in rows}
 
 
-#: Functions of strings, by name: TorchScript's, which count bytes. Codes are positions: append only. A start
-#: or end below 0 counts from the end of the string; -1 as end is the end itself. `list`: of str; `tuple`: of
-#: three str.
+#: Functions of strings, by name: TorchScript's, which count bytes. Codes are positions: append only once there are
+#: releases. A start or end below 0 counts from the end of the string; -1 as end is the end itself. `list`: of
+#: str. TorchScript's other methods are made of these (compiler/frontends/torchscript/operators/library).
 STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
     ("isalnum", "str", "bool", "only letters and digits, at least one"),
     ("isalpha", "str", "bool", "only letters, at least one"),
@@ -259,21 +259,14 @@ STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
     ("isspace", "str", "bool", "only whitespace, at least one character"),
     ("isupper", "str", "bool", "capital letters and no lower-case ones"),
     ("islower", "str", "bool", "small letters and no capital ones"),
-    ("istitle", "str", "bool", "each word begins with a capital letter and has no more of them"),
-    ("isprintable", "str", "bool", "only printable characters of ASCII"),
-    ("isidentifier", "str", "bool", "only letters and digits, of which the first is a letter"),
     ("upper", "str", "str", "capital letters for small ones"),
     ("lower", "str", "str", "small letters for capital ones"),
     ("capitalize", "str", "str", "the first letter a capital one, the others small"),
-    ("title", "str", "str", "the first letter of each word a capital one, the others small"),
-    ("swapcase", "str", "str", "small letters for capital ones and capital ones for small ones"),
     ("strip", "str str", "str", "without the bytes of the second string at both ends"),
     ("lstrip", "str str", "str", "without the bytes of the second string at the beginning"),
     ("rstrip", "str str", "str", "without the bytes of the second string at the end"),
     ("find", "str str int int", "int", "the first index of the second string from start to end, or -1"),
     ("rfind", "str str int int", "int", "the last index of the second string from start to end, or -1"),
-    ("index", "str str int int", "int", "as find, but fails if there is none"),
-    ("rindex", "str str int int", "int", "as rfind, but fails if there is none"),
     (
         "count",
         "str str int int",
@@ -298,23 +291,6 @@ STRING_FUNCTIONS: Final[dict[str, StringFunction]] = _string_functions(
     ),
     ("words", "str", "list", "the parts between runs of whitespace"),
     ("rsplit", "str str int", "list", "as split, counted from the end"),
-    ("splitlines", "str bool", "list", "the lines; their ends are separate elements if the bool is true"),
-    (
-        "partition",
-        "str str",
-        "tuple",
-        "the parts before the separator, the separator, and the part after it; without a separator, everything is before",
-    ),
-    (
-        "rpartition",
-        "str str",
-        "tuple",
-        "the same at the last separator; without one, everything is after",
-    ),
-    ("center", "str int str", "str", "with fill bytes on both sides up to a width"),
-    ("ljust", "str int str", "str", "with fill bytes after it up to a width"),
-    ("rjust", "str int str", "str", "with fill bytes before it up to a width"),
-    ("expandtabs", "str int", "str", "with spaces up to the next multiple of a width for each tab"),
     (
         "replace",
         "str str str int",

@@ -87,7 +87,6 @@ _LOWER = bytes(range(ord("a"), ord("z") + 1))
 _DIGITS = b"0123456789"
 _LETTERS = _UPPER + _LOWER
 _SPACES = b" \t\n\v\f\r"
-_PRINTED = bytes(range(0x20, 0x7F))
 #: Bytes that end a line: also each byte of the UTF-8 form of the line separators U+2028 and U+2029.
 _LINE_ENDS = b"\n\r\v\f\x1c\x1d\x1e\x85\xe2\x80\xa8\xa9"
 _ANY_WORD_END = b"[" + _LINE_ENDS + b" \t]"
@@ -99,25 +98,6 @@ def _all_of(kind: bytes) -> Callable[[bytes], bool]:
 
 def _is_case(own: bytes, other: bytes) -> Callable[[bytes], bool]:
     return lambda s: any(c in own for c in s) and not any(c in other for c in s)
-
-
-def _is_title(s: bytes) -> bool:
-    found = any(c in _UPPER for c in s)
-    before = False
-    for c in s:
-        if c in (_UPPER if before else _LOWER):
-            return False
-        before = c in _LETTERS
-    return found
-
-
-def _title(s: bytes) -> bytes:
-    made, before = bytearray(), False
-    for i, c in enumerate(s):
-        one = s[i : i + 1]
-        made += one.lower() if before else one.upper()
-        before = c in _LETTERS
-    return bytes(made)
 
 
 # Parts --------------------------------------------------------------------------------------------------
@@ -152,16 +132,6 @@ def _searched(search: Callable[..., int], s: bytes, part: bytes, start: int, end
     found, start = _cut(s, start, end)
     at = search(found, part)
     return at + start if at >= 0 else -1
-
-
-def _must_find(find: Callable[..., int]) -> Callable[..., int]:
-    def function(s: bytes, part: bytes, start: int, end: int) -> int:
-        at = find(s, part, start, end)
-        if at < 0:
-            raise GuardError("ValueError: substring not found")
-        return at
-
-    return function
 
 
 def _count(s: bytes, part: bytes, start: int, end: int) -> int:
@@ -218,58 +188,7 @@ def _rsplit(s: bytes, separator: bytes, most: int) -> list[bytes]:
     return s.rsplit(separator, max(most, -1))
 
 
-def _split_lines(s: bytes, keeps_ends: bool) -> list[bytes]:
-    made, begin = [], 0
-    for i, c in enumerate(s):
-        if c in _LINE_ENDS:
-            made.append(s[begin:i])
-            if keeps_ends:
-                made.append(s[i : i + 1])
-            begin = i + 1
-    return made if begin == len(s) else [*made, s[begin:]]
-
-
-def _partition(s: bytes, separator: bytes) -> tuple[bytes, bytes, bytes]:
-    return _around(s, s.find(separator), separator, len(s))
-
-
-def _rpartition(s: bytes, separator: bytes) -> tuple[bytes, bytes, bytes]:
-    return _around(s, s.rfind(separator), separator, 0)
-
-
-def _around(s: bytes, at: int, separator: bytes, otherwise: int) -> tuple[bytes, bytes, bytes]:
-    if at < 0:
-        return s[:otherwise], b"", s[otherwise:]
-    return s[:at], separator, s[at + len(separator) :]
-
-
 # New strings --------------------------------------------------------------------------------------------
-
-
-def _padding(s: bytes, width: int, fill: bytes) -> int:
-    if len(fill) != 1:
-        raise GuardError("TypeError: The fill character must be exactly one character long")
-    check_size(width)
-    return max(width - len(s), 0)
-
-
-def _center(s: bytes, width: int, fill: bytes) -> bytes:
-    n = _padding(s, width, fill)
-    left = (n + 1) // 2 if width % 2 else n // 2
-    return fill * left + s + fill * (n - left)
-
-
-def _expand_tabs(s: bytes, size: int) -> bytes:
-    size = max(size, 0)
-    if b"\t" in s:
-        check_size(size)
-    first, *others = s.split(b"\t")
-    length, behind = len(first), list[tuple[int, bytes]]()
-    for part in others:
-        behind.append((size - length % size if size else 0, part))
-        length += behind[-1][0] + len(part)
-    check_size(length)
-    return first + b"".join(b" " * n + part for n, part in behind)
 
 
 def _replace(s: bytes, old: bytes, new: bytes, most: int) -> bytes:
@@ -448,17 +367,11 @@ def _decimal(key: bytes, x: int | float) -> bytes:
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isalnum": _all_of(_LETTERS + _DIGITS), "isalpha": _all_of(_LETTERS), "isdigit": _all_of(_DIGITS),
     "isspace": _all_of(_SPACES), "isupper": _is_case(_UPPER, _LOWER), "islower": _is_case(_LOWER, _UPPER),
-    "istitle": _is_title, "isprintable": lambda s: all(c in _PRINTED for c in s),
-    "isidentifier": lambda s: _all_of(_LETTERS + _DIGITS)(s) and s[0] not in _DIGITS,
-    "upper": bytes.upper, "lower": bytes.lower, "capitalize": bytes.capitalize, "title": _title,
-    "swapcase": bytes.swapcase, "strip": bytes.strip, "lstrip": bytes.lstrip, "rstrip": bytes.rstrip,
-    "find": _find, "rfind": _rfind, "index": _must_find(_find), "rindex": _must_find(_rfind),
-    "count": _count, "startswith": _starts_with, "endswith": _ends_with, "item": _item, "slice": _slice,
-    "characters": _characters, "split": _split, "words": _words, "rsplit": _rsplit,
-    "splitlines": _split_lines, "partition": _partition, "rpartition": _rpartition, "center": _center,
-    "ljust": lambda s, width, fill: s + fill * _padding(s, width, fill),
-    "rjust": lambda s, width, fill: fill * _padding(s, width, fill) + s,
-    "expandtabs": _expand_tabs, "replace": _replace, "join": _join, "ord": _ord, "chr": _chr,
+    "upper": bytes.upper, "lower": bytes.lower, "capitalize": bytes.capitalize, "strip": bytes.strip,
+    "lstrip": bytes.lstrip, "rstrip": bytes.rstrip, "find": _find, "rfind": _rfind, "count": _count,
+    "startswith": _starts_with, "endswith": _ends_with, "item": _item, "slice": _slice,
+    "characters": _characters, "split": _split, "words": _words, "rsplit": _rsplit, "replace": _replace,
+    "join": _join, "ord": _ord, "chr": _chr,
     "hex": lambda x: hex(x).encode(), "oct": lambda x: oct(x).encode(), "bin": lambda x: bin(x).encode(),
     "int": _int, "float": _float, "format": _format, "percent": _percent,
 }  # fmt: skip

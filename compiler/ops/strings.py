@@ -26,8 +26,7 @@ def _infer(types: Types, attrs: Attrs) -> Sequence[Type]:
             raise DtypeError(f"string {name}: argument {position} is {found}; it must be a tuple")
         if tag not in ("list", "tuple"):
             scalar(f"string {name}", types, position, tag)
-    many: dict[str, Type] = {"list": ListType(STR), "tuple": TupleType((STR,) * 3)}
-    return (many.get(row.gives) or ScalarType(row.gives),)
+    return (ListType(STR) if row.gives == "list" else ScalarType(row.gives),)
 
 
 OPS: tuple[Op, ...] = (
@@ -42,7 +41,6 @@ OPS: tuple[Op, ...] = (
             Sample(("str", "str"), {"function": "strip"}),
             Sample(("str", "str", "int", "int"), {"function": "find"}, "positive"),
             Sample(("str",), {"function": "words"}),
-            Sample(("str", "str"), {"function": "partition"}),
         ),
     ),
 )

@@ -43,7 +43,7 @@ static char *give_room(const string_call *c, int64_t length) {
 
 /* Kinds of bytes ------------------------------------------------------------------------------- */
 
-enum { UPPER = 1, LOWER = 2, DIGIT = 4, SPACE = 8, PRINTED = 16, LINE_END = 32, LETTER = UPPER | LOWER };
+enum { UPPER = 1, LOWER = 2, DIGIT = 4, SPACE = 8, LINE_END = 16, LETTER = UPPER | LOWER };
 
 static int kinds_of(char byte) {
   uint8_t c = (uint8_t)byte;
@@ -51,29 +51,21 @@ static int kinds_of(char byte) {
   static const char LINE_ENDS[] = "\n\r\v\f\x1c\x1d\x1e\x85\xe2\x80\xa8\xa9";
   return (c >= 'A' && c <= 'Z' ? UPPER : 0) | (c >= 'a' && c <= 'z' ? LOWER : 0) |
          (c >= '0' && c <= '9' ? DIGIT : 0) | (c == ' ' || (c >= '\t' && c <= '\r') ? SPACE : 0) |
-         (c >= 0x20 && c < 0x7F ? PRINTED : 0) |
          (memchr(LINE_ENDS, byte, sizeof LINE_ENDS - 1) ? LINE_END : 0);
 }
 
-/* The kinds that any byte has and those that all have. */
-static int32_t give_all(const string_call *c, int kinds, int is_empty_so) {
+/* Whether the string has bytes, each of one of the kinds. */
+static int32_t give_all(const string_call *c, int kinds) {
   span s = span_of(c->args[0]);
-  int is_so = s.length > 0 || is_empty_so;
+  int is_so = s.length > 0;
   for (int64_t i = 0; is_so && i < s.length; i++) is_so = (kinds_of(s.bytes[i]) & kinds) != 0;
   return give(c, SVM_TAG_BOOL, is_so);
 }
 
-static int32_t string_isalnum(const string_call *c) { return give_all(c, LETTER | DIGIT, 0); }
-static int32_t string_isalpha(const string_call *c) { return give_all(c, LETTER, 0); }
-static int32_t string_isdigit(const string_call *c) { return give_all(c, DIGIT, 0); }
-static int32_t string_isspace(const string_call *c) { return give_all(c, SPACE, 0); }
-static int32_t string_isprintable(const string_call *c) { return give_all(c, PRINTED, 1); }
-
-static int32_t string_isidentifier(const string_call *c) {
-  span s = span_of(c->args[0]);
-  if (s.length && kinds_of(s.bytes[0]) & DIGIT) return give(c, SVM_TAG_BOOL, 0);
-  return give_all(c, LETTER | DIGIT, 0);
-}
+static int32_t string_isalnum(const string_call *c) { return give_all(c, LETTER | DIGIT); }
+static int32_t string_isalpha(const string_call *c) { return give_all(c, LETTER); }
+static int32_t string_isdigit(const string_call *c) { return give_all(c, DIGIT); }
+static int32_t string_isspace(const string_call *c) { return give_all(c, SPACE); }
 
 /* Whether some bytes are of kind `own` and none is of the other case. */
 static int32_t give_case(const string_call *c, int own) {
@@ -86,43 +78,20 @@ static int32_t give_case(const string_call *c, int own) {
 static int32_t string_isupper(const string_call *c) { return give_case(c, UPPER); }
 static int32_t string_islower(const string_call *c) { return give_case(c, LOWER); }
 
-static int32_t string_istitle(const string_call *c) {
-  span s = span_of(c->args[0]);
-  int found = 0, before = 0;
-  for (int64_t i = 0; i < s.length; i++) {
-    int kinds = kinds_of(s.bytes[i]);
-    if (kinds & (before ? UPPER : LOWER)) return give(c, SVM_TAG_BOOL, 0);
-    found |= kinds & UPPER;
-    before = kinds & LETTER;
-  }
-  return give(c, SVM_TAG_BOOL, found != 0);
-}
-
-/* The string with other letters: `rule` says whether a letter becomes a capital one, of its place, its kinds
- * and those of the byte before. */
-static int32_t give_letters(const string_call *c, int (*rule)(int64_t i, int kinds, int before)) {
+/* The string with capital letters before `n_upper` and small ones from there on. */
+static int32_t give_letters(const string_call *c, int64_t n_upper) {
   span s = span_of(c->args[0]);
   char *made = give_room(c, s.length);
-  for (int64_t i = 0, before = 0; made && i < s.length; i++) {
-    int kinds = kinds_of(s.bytes[i]);
-    int letter = rule(i, kinds, (int)before) ? s.bytes[i] & ~0x20 : s.bytes[i] | 0x20;
-    made[i] = (char)(kinds & LETTER ? letter : s.bytes[i]);
-    before = kinds;
+  for (int64_t i = 0; made && i < s.length; i++) {
+    int letter = i < n_upper ? s.bytes[i] & ~0x20 : s.bytes[i] | 0x20;
+    made[i] = (char)(kinds_of(s.bytes[i]) & LETTER ? letter : s.bytes[i]);
   }
   return made ? SVM_OK : c->error->code;
 }
 
-static int is_upper(int64_t i, int kinds, int before) { return (void)i, (void)kinds, (void)before, 1; }
-static int is_lower(int64_t i, int kinds, int before) { return (void)i, (void)kinds, (void)before, 0; }
-static int is_first(int64_t i, int kinds, int before) { return (void)kinds, (void)before, i == 0; }
-static int is_of_word(int64_t i, int kinds, int before) { return (void)i, (void)kinds, !(before & LETTER); }
-static int is_swapped(int64_t i, int kinds, int before) { return (void)i, (void)before, kinds & LOWER; }
-
-static int32_t string_upper(const string_call *c) { return give_letters(c, is_upper); }
-static int32_t string_lower(const string_call *c) { return give_letters(c, is_lower); }
-static int32_t string_capitalize(const string_call *c) { return give_letters(c, is_first); }
-static int32_t string_title(const string_call *c) { return give_letters(c, is_of_word); }
-static int32_t string_swapcase(const string_call *c) { return give_letters(c, is_swapped); }
+static int32_t string_upper(const string_call *c) { return give_letters(c, INT64_MAX); }
+static int32_t string_lower(const string_call *c) { return give_letters(c, 0); }
+static int32_t string_capitalize(const string_call *c) { return give_letters(c, 1); }
 
 static int32_t give_stripped(const string_call *c, int at_begin, int at_end) {
   span s = span_of(c->args[0]), chars = span_of(c->args[1]);
@@ -193,17 +162,13 @@ static int32_t search(const string_call *c, int is_last, int64_t *at) {
   return SVM_OK;
 }
 
-static int32_t give_place(const string_call *c, int is_last, int must_be) {
+static int32_t give_index(const string_call *c, int is_last) {
   int64_t at;
-  if (search(c, is_last, &at)) return c->error->code;
-  if (at < 0 && must_be) return status_fail(c->error, SVM_ERROR_GUARD, "ValueError: substring not found");
-  return give(c, SVM_TAG_INT, at);
+  return search(c, is_last, &at) ? c->error->code : give(c, SVM_TAG_INT, at);
 }
 
-static int32_t string_find(const string_call *c) { return give_place(c, 0, 0); }
-static int32_t string_rfind(const string_call *c) { return give_place(c, 1, 0); }
-static int32_t string_index(const string_call *c) { return give_place(c, 0, 1); }
-static int32_t string_rindex(const string_call *c) { return give_place(c, 1, 1); }
+static int32_t string_find(const string_call *c) { return give_index(c, 0); }
+static int32_t string_rfind(const string_call *c) { return give_index(c, 1); }
 
 static int32_t string_count(const string_call *c) {
   span s = span_of(c->args[0]), part = span_of(c->args[1]);
@@ -354,93 +319,7 @@ static int32_t string_words(const string_call *c) {
   return SVM_OK;
 }
 
-static int32_t string_splitlines(const string_call *c) {
-  span s = span_of(c->args[0]);
-  int64_t begin = 0;
-  if (begin_list(c)) return c->error->code;
-  for (int64_t i = 0; i < s.length; i++) {
-    if (!(kinds_of(s.bytes[i]) & LINE_END)) continue;
-    if (add(c, part_of(s, begin, i))) return c->error->code;
-    if (c->args[1].integer && add(c, part_of(s, i, i + 1))) return c->error->code;
-    begin = i + 1;
-  }
-  return begin < s.length ? add(c, part_of(s, begin, s.length)) : SVM_OK;
-}
-
-/* The parts before, of and after the separator; `otherwise`: the position of an empty separator if there is
- * none. */
-static int32_t give_around(const string_call *c, int64_t at, int64_t otherwise) {
-  span s = span_of(c->args[0]), separator = span_of(c->args[1]);
-  if (at < 0) at = otherwise, separator.length = 0;
-  const span parts[3] = {part_of(s, 0, at), separator, part_of(s, at + separator.length, s.length)};
-  value items[3] = {{0}};
-  int32_t code = SVM_OK;
-  for (int i = 0; !code && i < 3; i++)
-    code = text_make(c->budget, parts[i].bytes, parts[i].length, &items[i], c->error);
-  if (!code) code = sequence_make(c->budget, SVM_TAG_TUPLE, 3, items, c->result, c->error);
-  for (int i = 0; i < 3; i++) value_drop(c->budget, &items[i]);
-  return code;
-}
-
-static int32_t string_partition(const string_call *c) {
-  span s = span_of(c->args[0]);
-  return give_around(c, find_from(s, span_of(c->args[1]), 0), s.length);
-}
-
-static int32_t string_rpartition(const string_call *c) {
-  int64_t at;
-  int32_t code = find_last(c, span_of(c->args[0]), span_of(c->args[1]), &at);
-  return code ? code : give_around(c, at, 0);
-}
-
 /* New strings ---------------------------------------------------------------------------------- */
-
-/* The string with fill bytes up to a width: of n, left(n, width) stand before it. */
-static int32_t give_padded(const string_call *c, int64_t (*left)(int64_t n, int64_t width)) {
-  span s = span_of(c->args[0]), fill = span_of(c->args[2]);
-  int64_t width = c->args[1].integer;
-  if (fill.length != 1) {
-    return status_fail(c->error, SVM_ERROR_GUARD,
-                       "TypeError: The fill character must be exactly one character long");
-  }
-  if (text_check_length(width, c->error)) return c->error->code;
-  int64_t n = width > s.length ? width - s.length : 0, before = left(n, width);
-  char *made = give_room(c, s.length + n);
-  if (!made) return c->error->code;
-  memset(made, fill.bytes[0], (size_t)(s.length + n));
-  memcpy(made + before, s.bytes, (size_t)s.length);
-  return SVM_OK;
-}
-
-static int64_t no_left(int64_t n, int64_t width) { return (void)n, (void)width, 0; }
-static int64_t all_left(int64_t n, int64_t width) { return (void)width, n; }
-static int64_t half_left(int64_t n, int64_t width) { return width % 2 ? (n + 1) / 2 : n / 2; }
-
-static int32_t string_center(const string_call *c) { return give_padded(c, half_left); }
-static int32_t string_ljust(const string_call *c) { return give_padded(c, no_left); }
-static int32_t string_rjust(const string_call *c) { return give_padded(c, all_left); }
-
-static int32_t string_expandtabs(const string_call *c) {
-  span s = span_of(c->args[0]);
-  int64_t size = c->args[1].integer > 0 ? c->args[1].integer : 0, n = 0;
-  if (memchr(s.bytes, '\t', (size_t)s.length) && text_check_length(size, c->error)) return c->error->code;
-  for (int64_t i = 0; i < s.length; i++) {
-    int64_t more = s.bytes[i] != '\t' ? 1 : size ? size - n % size : 0;
-    n += more;
-  }
-  char *made = give_room(c, n);
-  if (!made) return c->error->code;
-  for (int64_t i = 0, at = 0; i < s.length; i++) {
-    if (s.bytes[i] != '\t') {
-      made[at++] = s.bytes[i];
-    } else if (size) {
-      int64_t spaces = size - at % size;
-      memset(made + at, ' ', (size_t)spaces);
-      at += spaces;
-    }
-  }
-  return SVM_OK;
-}
 
 /* length + n * each, at most INT64_MAX; n >= 0. */
 static int64_t grown(int64_t length, int64_t n, int64_t each) {

@@ -11,9 +11,9 @@ from .....vm.isa import STRING_FUNCTIONS
 from .....vm.string_functions import call_string_function, is_whole, to_bytes
 from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
-from ....ir.types import ListType, ScalarType, TupleType
+from ....ir.types import ListType, ScalarType
 from ..bounds import MAX_CONSTANT, check_length
-from ..values.elements import got, packed
+from ..values.elements import packed
 from ..values.scalars import scalar_op, value_of
 from ..values.values import (
     Fails,
@@ -44,11 +44,28 @@ def text_op(importer: Walk, name: str, args: Sequence[Any]) -> Any:
         return NotImplemented
     if name in _WRITERS:
         return _WRITERS[name](importer, *args)
-    if any(isinstance(x, Partial) for x in args) and (name in _METHODS or name == "len"):
+    is_in_library = name in library.strings.METHODS
+    if any(isinstance(x, Partial) for x in args) and (is_in_library or name in _METHODS or name == "len"):
         raise UnsupportedOp(f"aten::{name} of a string with a tensor or an optional in it cannot be compiled")
     if name == "len":
         return len(to_bytes(args[0])) if isinstance(args[0], str) else importer.builder.one("len", args[0])
+    if name == "zfill":
+        return library.run(importer, "rjust.str", [*args, "0"])
+    if is_in_library:
+        return _from_library(importer, name, args)
     return string_function(importer, *_METHODS[name](*args)) if name in _METHODS else NotImplemented
+
+
+def _from_library(importer: Walk, name: str, args: Sequence[Any]) -> Any:
+    """Return the result of a method of the library, at import if all is known and no width makes it long."""
+    if all(isinstance(x, str | bool) for x in args):
+        try:
+            found = library.strings.function(name)(*args)
+        except UnicodeDecodeError:  # a part is cut within a character
+            pass
+        else:
+            return List(found) if isinstance(found, list) else found
+    return library.run(importer, f"{name}.str", args)
 
 
 def string_function(importer: Walk, name: str, args: Sequence[Any]) -> Any:
@@ -64,11 +81,7 @@ def string_function(importer: Walk, name: str, args: Sequence[Any]) -> Any:
             return List(found) if isinstance(found, list) else found
     given = [_value(importer, x, tag) for x, tag in zip(args, STRING_FUNCTIONS[name].takes, strict=True)]
     made = importer.builder.one("string", *given, function=name)
-    if isinstance(made.type, ListType):
-        return List(made)
-    if isinstance(made.type, TupleType):
-        return tuple(got(importer.builder, made, importer.builder.size(i)) for i in range(3))
-    return made
+    return List(made) if isinstance(made.type, ListType) else made
 
 
 def place_in_text(importer: Walk, keys: Sequence[str], key: Value) -> Value | None:
@@ -128,7 +141,6 @@ _METHODS: dict[str, Callable[..., tuple[str, Sequence[Any]]]] = {
     **{name: _method(name) for name in STRING_FUNCTIONS},
     "isdecimal": _method("isdigit"),
     "isnumeric": _method("isdigit"),
-    "zfill": lambda text, width: ("rjust", [text, width, "0"]),
     "slice": _slice,
     "split": _split,
     "list": _method("characters"),

@@ -1,13 +1,15 @@
-"""The definition of the functions of strings gives what torch.jit gives, for random arguments."""
+"""The definition of the functions of strings gives what torch.jit gives, for random arguments; so do the
+methods in TorchScript that are made of these."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from shapevm.compiler.frontends.torchscript.operators.library.strings import METHODS
 from shapevm.vm.errors import Error
 from shapevm.vm.isa import STRING_FUNCTIONS
 from shapevm.vm.string_functions import call_string_function, is_whole
@@ -27,7 +29,7 @@ WRITTEN = {
     "item": "a0[a1]", "slice": "a0[a1:a2:a3]", "characters": "list(a0)", "words": "a0.split()",
     **{name: f"{name}(a0)" for name in ("ord", "chr", "hex", "oct", "bin", "int", "float")},
 }  # fmt: skip
-TYPES = {"list": "List[str]", "tuple": "Tuple[str, str, str]"}
+TYPES = {"list": "List[str]"}
 FORMATS = ("format", "percent")
 
 
@@ -35,9 +37,13 @@ def scripted(name: str) -> Callable[..., Any]:
     row = STRING_FUNCTIONS[name]
     names = [f"a{i}" for i in range(len(row.takes))]
     params = ", ".join(f"{a}: {TYPES.get(t, t)}" for a, t in zip(names, row.takes, strict=True))
-    body = WRITTEN.get(name, f"a0.{name}({', '.join(names[1:])})")
-    source = f"def f({params}) -> {TYPES.get(row.gives, row.gives)}:\n    return {body}\n"
-    return torch.jit.CompilationUnit(source).f  # type: ignore[no-any-return]
+    return compiled(name, names, params, TYPES.get(row.gives, row.gives))
+
+
+def compiled(name: str, names: Sequence[str], params: str, gives: str) -> Callable[..., Any]:
+    """Return the function as TorchScript has it."""
+    body = WRITTEN.get(name, f"{names[0]}.{name}({', '.join(names[1:])})")
+    return torch.jit.CompilationUnit(f"def f({params}) -> {gives}:\n    return {body}\n").f  # type: ignore[no-any-return]
 
 
 def text(draw: random.Random) -> str:
@@ -45,7 +51,7 @@ def text(draw: random.Random) -> str:
     return "".join(draw.choice(pieces) for _ in range(draw.choice([0, 1, 1, 2, 3, 6, 9])))
 
 
-def arguments(name: str, draw: random.Random) -> list[Any]:
+def arguments(name: str, takes: Sequence[str], draw: random.Random) -> list[Any]:
     """Return arguments for which TorchScript ends."""
     if name in ("int", "float"):
         return [draw.choice(NUMBERS)]
@@ -55,7 +61,7 @@ def arguments(name: str, draw: random.Random) -> list[Any]:
         "bool": lambda: draw.random() < 0.5,
         "list": lambda: [text(draw) for _ in range(draw.randrange(4))],
     }
-    args = [makers[tag]() for tag in STRING_FUNCTIONS[name].takes]
+    args = [makers[tag]() for tag in takes]
     if name in ("center", "ljust", "rjust"):
         args[1:] = [draw.choice([0, 3, 4, 5, 6, 7, 11]), draw.choice(["*", "*", " ", text(draw)])]
     if name == "expandtabs":
@@ -80,9 +86,22 @@ def outcome(call: Callable[[], Any], *kinds: type[Exception]) -> Any:
 def test_functions_give_what_torchscript_gives(name: str) -> None:
     draw, function = random.Random(name), scripted(name)
     for _ in range(60):
-        args = arguments(name, draw)
+        args = arguments(name, STRING_FUNCTIONS[name].takes, draw)
         wanted = outcome(lambda: function(*args), RuntimeError)  # noqa: B023 (called at once)
         assert outcome(lambda: call_string_function(name, args), Error) == wanted, args  # noqa: B023
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_made_of_these_give_what_torchscript_gives(name: str) -> None:
+    draw, made = random.Random(name), getattr(torch.jit.CompilationUnit(METHODS[name]), name)
+    given, returned = made.schema.arguments, made.schema.returns[0].type.annotation_str
+    names, types = [x.name for x in given], [x.type.annotation_str for x in given]
+    params = ", ".join(map("{}: {}".format, names, types))
+    function = compiled(name, names, params, returned)
+    for _ in range(60):
+        args = arguments(name, types, draw)
+        wanted = outcome(lambda: function(*args), RuntimeError)  # noqa: B023 (called at once)
+        assert outcome(lambda: made(*args), RuntimeError, torch.jit.Error) == wanted, args  # noqa: B023
 
 
 def formats(draw: random.Random) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from .....ir.types import ListType, ScalarType, TensorType, TupleType, Type
 from ...walk import Walk
-from . import arithmetic
+from . import arithmetic, strings
 
 
 def _parts_of_pairs(name: str, letter: str, position: int) -> str:
@@ -435,8 +435,8 @@ def run(importer: Walk, name: str, args: Sequence[Any], element: Type | None = N
 
 @cache
 def _graph(name: str, elements: tuple[str, ...]) -> Any:
-    source = SOURCES[name] if name in SOURCES else arithmetic.SOURCES[name]
-    if name != "place" and "place(" in source:
+    source = next(table[name] for table in (SOURCES, strings.SOURCES, arithmetic.SOURCES) if name in table)
+    if name != "place" and re.search(r"\bplace\(", source):
         source = SOURCES["place"] + source
     if name == "sorted" and elements[0].startswith("Tuple["):
         source = source.replace("    return one < other\n", _less(len(elements) - 1), 1)
