@@ -154,7 +154,7 @@ def axis_of(op: str, axis: int, rank: int) -> int:
     """Return `axis` counted from the front (rank 0 counts as 1). Raises ShapeError if it is out of range,
     UnsupportedOp for a run-time axis."""
     if not isinstance(axis, int | sympy.Integer):
-        raise UnsupportedOp(f"{op}: dim is an int that only a call tells; it must be a constant")
+        raise UnsupportedOp(f"{op}: dim is a run-time int; it must be a constant")
     axis, limit = int(axis), max(rank, 1)
     if not -limit <= axis < limit:
         raise ShapeError(f"{op}: dim is {axis}; a tensor of rank {rank} takes -{limit} to {limit - 1}")

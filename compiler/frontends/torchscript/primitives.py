@@ -317,7 +317,7 @@ def _python(importer: Walk, node: Any) -> list[Any]:
 def _range(importer: Walk, node: Any) -> list[Any]:
     (n,) = _values(importer, node)
     if not isinstance(n, int):
-        raise UnsupportedOp("a list of a range whose end only a call tells cannot be compiled")
+        raise UnsupportedOp("a list of a range with a run-time end cannot be compiled")
     check_length(n)
     return [List(list(range(n)))]
 

@@ -43,7 +43,7 @@ def import_if(importer: Walk, node: Any) -> list[Any]:
 def _import_choice(importer: Walk, condition: Variant, blocks: Sequence[Any]) -> list[Any]:
     """A branch on which form a tensor has: in each block it has that form."""
     if not isinstance(condition.one, bool) or not isinstance(condition.other, bool):
-        raise UnsupportedOp("a condition on a tensor whose rank only a call tells cannot be compiled")
+        raise UnsupportedOp("a condition on a tensor of run-time rank cannot be compiled")
     if condition.one is condition.other:
         return importer.run_block(blocks[0 if condition.one else 1])
     flag = condition.is_other

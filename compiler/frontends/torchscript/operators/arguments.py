@@ -52,7 +52,7 @@ def converted(importer: Walk, schema: Any, args: Sequence[Any]) -> tuple[list[An
     for argument, x in zip(schema.arguments, args, strict=True):
         if isinstance(x, List) and is_run_time_list(x.content) and schema.name not in _TAKES_LISTS:
             raise UnsupportedOp(
-                f"{schema.name} is given a list whose length only a call tells; it takes one of known length"
+                f"{schema.name} is given a list of run-time length; it takes one of known length"
             )
         found = _argument(importer, argument, x)
         if argument.kwarg_only:
@@ -74,7 +74,7 @@ def _argument(importer: Walk, argument: Any, x: Any) -> Any:
     if is_layout(argument.name):
         return None
     if argument.name in attributes.AXES and any(is_run_time(i) or is_size(i) for i in items_of(x)):
-        raise UnsupportedOp(f"{argument.name} is an int that only a call tells; it must be a constant")
+        raise UnsupportedOp(f"{argument.name} is a run-time int; it must be a constant")
     return _plain(importer, x, wants_size(str(argument.type)))
 
 
@@ -86,7 +86,7 @@ def _plain(importer: Walk, x: Any, is_size_wanted: bool) -> Any:
             return x.read()
         return [_plain(importer, importer.resolved(item), is_size_wanted) for item in x.content]
     if isinstance(x, Maybe):
-        raise UnsupportedOp("an optional value that only a call tells is given to an operator")
+        raise UnsupportedOp("a run-time optional value is given to an operator")
     if isinstance(x, tuple):
         return [_plain(importer, item, is_size_wanted) for item in x]
     return importer.size_of(x) if is_size_wanted and is_run_time(x) else x

@@ -116,7 +116,7 @@ def stacked(b: Builder, xs: Value) -> Value:
     dtypes = {"int": "i64", "float": "f64", "bool": "bool"}
     is_number = isinstance(element, ScalarType) and element.kind in dtypes
     if not is_number and not isinstance(element, TensorType):
-        raise UnsupportedOp(f"a list of {element} whose length only a call tells makes no tensor")
+        raise UnsupportedOp(f"a list of {element} of run-time length makes no tensor")
     dtype, shape = (dtypes[element.kind], ()) if is_number else (element.dtype, element.shape)
     name = symbol(b.graph.new_name("n"))
     b.insert(Node("int_max", [b.one("len", xs), b.size(0)]), [ScalarType("int", name)])
@@ -147,7 +147,7 @@ def fitted(b: Builder, op: str, made: Any, old: Any) -> Any:
 def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """torch.chunk: an axis of run-time size must have exactly the requested number of chunks."""
     if not isinstance(chunks, int):
-        raise UnsupportedOp("chunk: a call tells the number of chunks; it must be a constant")
+        raise UnsupportedOp("chunk: the number of chunks is known at run time only; it must be a constant")
     axis = B.axis_of("chunk", dim, len(B.shape_of(x)))
     size = B.shape_of(x)[axis]
     if isinstance(size, int):

@@ -40,7 +40,7 @@ _DTYPES = {"bool": (np.bool_, "bool"), "int": (np.int64, "i64"), "float": (np.fl
 def content(importer: Walk, x: List) -> list[Any]:
     """Return the items of a list. Raises UnsupportedOp for a run-time length."""
     if is_run_time_list(x.content):
-        raise UnsupportedOp("this use of a list whose length only a call tells cannot be compiled")
+        raise UnsupportedOp("this use of a list of run-time length cannot be compiled")
     return x.content
 
 
@@ -60,7 +60,7 @@ def container_op(importer: Walk, name: str, args: Sequence[Any]) -> Any:
 
 def _index(importer: Walk, items: Sequence[Any], index: Any) -> int:
     if not isinstance(index, int):
-        raise UnsupportedOp("a position in this list that only a call tells cannot be compiled")
+        raise UnsupportedOp("a run-time position in this list cannot be compiled")
     if not -len(items) <= index < len(items):
         raise Fails(f"index {index} is out of range; the list has {len(items)} elements")
     return index
@@ -290,7 +290,7 @@ def key_of(key: Any) -> Any:
     """Return a dict's key. Raises UnsupportedOp for a run-time value."""
     if isinstance(key, bool | int | float | str):
         return key
-    raise UnsupportedOp("a dict's key that only a call tells cannot be compiled")
+    raise UnsupportedOp("a dict's run-time key cannot be compiled")
 
 
 def _is_of_calls(key: Any) -> bool:

@@ -40,7 +40,7 @@ def _made(importer: Walk, x: List) -> Value:
     common = common_type(types) if types else x.declared
     if common is None:
         raise UnsupportedOp(
-            f"a position in a list of {' and '.join(dict.fromkeys(map(str, types)))} that only a call tells "
+            f"a run-time position in a list of {' and '.join(dict.fromkeys(map(str, types)))} "
             "cannot be compiled; its elements must be of one type"
         )
     made = b.one("list", element=common)

@@ -41,7 +41,7 @@ def type_of(x: Any, type_of_tensor: Callable[[Tensor], TensorType]) -> Type:
         return ListType(NONE, "optional")
     if kind_of(x) == "":
         raise UnsupportedOp(
-            f"a list whose length or positions only a call tells holds a {type(x).__name__}; its elements "
+            f"a list with run-time length or positions holds a {type(x).__name__}; its elements "
             "must be numbers, strings, tensors, or lists, tuples or dicts of these"
         )
     return ScalarType(kind_of(x))
@@ -56,7 +56,7 @@ def dict_type(keys: Sequence[Any], values: Sequence[Type], declared: Type | None
         return TupleType(tuple(values), tuple(keys))
     if pair is None:
         raise UnsupportedOp(
-            "a list whose length or positions only a call tells holds an empty dict, or one whose values are "
+            "a list with run-time length or positions holds an empty dict, or one whose values are "
             "of several types; begin it with the first of its keys"
         )
     return ListType(pair, "dict")
@@ -71,7 +71,7 @@ def element_of(x: List | Dict, type_of_tensor: Callable[[Tensor], TensorType]) -
     common = common_type(types) if types else x.declared
     if common is None:
         raise UnsupportedOp(
-            "a list whose length or positions only a call tells holds a list of elements of several types, "
+            "a list with run-time length or positions holds a list of elements of several types, "
             "or an empty one of tensors; begin it with the first of its tensors"
         )
     return common

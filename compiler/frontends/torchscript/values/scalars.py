@@ -120,7 +120,7 @@ def scalar_op(b: Builder, name: str, args: Sequence[Any]) -> Any:
     made = _at_run_time(b, name, args)
     if made is None:
         kinds = ", ".join(kind_of(x) or type(x).__name__ for x in args)
-        raise UnsupportedOp(f"aten::{name} of {kinds} that only a call tells cannot be compiled")
+        raise UnsupportedOp(f"aten::{name} of run-time {kinds} cannot be compiled")
     return made
 
 

@@ -225,7 +225,7 @@ def rms_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], eps: float) 
     "batch_norm": f"""
 def batch_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Tensor, var: Tensor,
                training: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
-    assert not training, "batch_norm: eps is told by a call only in evaluation"
+    assert not training, "batch_norm: eps may be a run-time value only in evaluation"
     shape = [x.size(1)]
     for i in range(x.dim() - 2):
         shape.append(1)
@@ -378,12 +378,12 @@ def isin(x: Tensor, wanted: float, unique: bool, invert: bool) -> Tensor:
 """,
     "rrelu": """
 def rrelu(x: Tensor, low: float, high: float, training: bool, generator: Optional[int]) -> Tensor:
-    assert not training, "rrelu: bounds are told by a call only in evaluation"
+    assert not training, "rrelu: bounds may be run-time values only in evaluation"
     return torch.where(x >= 0, x, x * ((low + high) / 2.0))
 """,
     "linalg_matrix_power": """
 def linalg_matrix_power(x: Tensor, n: int) -> Tensor:
-    assert n >= 0, "matrix_power: n is {}; where a call tells it, it must be 0 or more".format(n)
+    assert n >= 0, "matrix_power: n is {}; as a run-time value it must be 0 or more".format(n)
     places = torch.arange(x.size(-1))
     made = torch.zeros_like(x) + (places == places.unsqueeze(1)).to(x.dtype)
     for _ in range(n):
@@ -497,7 +497,7 @@ def group_norm(x: Tensor, groups: int, weight: Optional[Tensor], bias: Optional[
     "instance_norm": f"""
 def instance_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Optional[Tensor],
                   var: Optional[Tensor], of_input: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
-    assert of_input, "instance_norm: eps is told by a call only where the statistics are the input's"
+    assert of_input, "instance_norm: eps may be a run-time value only where the statistics are the input's"
     dims: List[int] = []
     n = 1
     for i in range(x.dim() - 2):

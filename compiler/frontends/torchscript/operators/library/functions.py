@@ -296,7 +296,7 @@ def broadcast_tensors(items: List[Tensor]) -> List[Tensor]:
 """,
     "cartesian_prod": """
 def cartesian_prod(items: List[Tensor]) -> Tensor:
-    assert len(items) > 1, "cartesian_prod: a list whose length a call tells must have two tensors at least"
+    assert len(items) > 1, "cartesian_prod: a list of run-time length must have at least two tensors"
     made = items[0].unsqueeze(1)
     for i in range(1, len(items)):
         item = items[i]
@@ -330,7 +330,7 @@ def tensor_split_at(x: Tensor, ends: List[int], dim: int) -> List[Tensor]:
 """,
     "chunk": """
 def chunk(x: Tensor, n: int, dim: int) -> List[Tensor]:
-    assert n > 0, "chunk: {} parts are asked for; there must be one at least".format(n)
+    assert n > 0, "chunk: the number of parts is {}; it must be at least 1".format(n)
     size = max((x.size(dim) + n - 1) // n, 1)
     return torch.split(x, size, dim)
 """,
@@ -343,7 +343,7 @@ def unbind(x: Tensor, dim: int) -> List[Tensor]:
 """,
     "split": """
 def split(x: Tensor, size: int, dim: int) -> List[Tensor]:
-    assert size > 0, "split: parts of size {} are asked for; it must be 1 at least".format(size)
+    assert size > 0, "split: the size of the parts is {}; it must be at least 1".format(size)
     made: List[Tensor] = []
     for i in range(0, max(x.size(dim), 1), size):
         made.append(x.narrow(dim, i, min(size, x.size(dim) - i)))
@@ -361,7 +361,7 @@ def split_sizes(x: Tensor, sizes: List[int], dim: int) -> List[Tensor]:
 """,
     "tensor_split": """
 def tensor_split(x: Tensor, n: int, dim: int) -> List[Tensor]:
-    assert n > 0, "tensor_split: {} parts are asked for; there must be one at least".format(n)
+    assert n > 0, "tensor_split: the number of parts is {}; it must be at least 1".format(n)
     made: List[Tensor] = []
     size = x.size(dim) // n
     rest = x.size(dim) % n

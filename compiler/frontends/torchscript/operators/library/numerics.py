@@ -369,7 +369,7 @@ def linalg_matrix_norm(x: Tensor, p: float, dims: List[int], keepdim: bool, dtyp
     x = x.to(kept).abs()
     is_known = p == 1.0 or p == -1.0 or p == float("inf") or p == float("-inf")
     assert is_known, (
-        "matrix_norm: the order is {}; where a call tells it, it must be 1, -1, inf or -inf".format(p))
+        "matrix_norm: the order is {}; as a run-time value it must be 1, -1, inf or -inf".format(p))
     sums = x.sum([dims[1]], True)
     made = sums.amax([dims[0]], True)
     if p == float("-inf"):
