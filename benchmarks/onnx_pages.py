@@ -22,7 +22,24 @@ from typing import Any
 
 import numpy as np
 
-WORDS = "the quick brown fox jumps over a lazy dog while seven wizards mix strange potions".split()
+WORDS = [
+    *(
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "a",
+        "lazy",
+        "dog",
+        "while",
+        "seven",
+        "wizards",
+        "mix",
+    ),
+    *("strange", "potions"),
+]
 RUNTIMES = ("onnxruntime", "shapevm", *(["openvino"] if find_spec("rapidocr_openvino") else []))
 
 
