@@ -7,7 +7,6 @@ that compiles, looks them up by the specs' texts and never needs it.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections import deque
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
+from ..vm.heap import trim
 from ..vm.objects import parse_object, serialise_object
 from ..vm.program import KernelKey, KernelObject
 from .families.matmul.tile_choice import TileChoice, target_of_products
@@ -104,9 +104,9 @@ class KernelStore:
             self.stats.compiled += 1
             self.stats.seconds.append(seconds)
             self.stats.total_seconds += seconds
-            trim = self.stats.compiled % TRIM_EVERY == 0
-        if trim:
-            _trim_heap()
+            is_due = self.stats.compiled % TRIM_EVERY == 0
+        if is_due:
+            trim()
         if self.cache is not None:
             schedule = schedule or self._tuned(spec, dims, target)
             self.cache.put(cache_key(spec_hash(spec), dims, target, schedule), record)
@@ -278,10 +278,3 @@ def _target_for(spec: KernelSpec | SpecText, target: str) -> str:
 def _memory_key(name: str, target: str) -> str:
     text = "\n".join(["memory", name, target, cpu_name(), generator_version()])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _trim_heap() -> None:
-    """Give the heap's free pages back to the system, where the C library offers it (glibc: a few ms)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -171,9 +171,12 @@ static int32_t bind_output(output_binding *b, value v, svm_value *out) {
   return code;
 }
 
-int32_t output_binding_finish(output_binding *b, const value *results, int32_t n, svm_value *outputs) {
+int32_t output_binding_finish(output_binding *b, value *results, int32_t n, svm_value *outputs) {
   for (int32_t i = 0; i < n; i++) {
-    if (!bind_output(b, results[i], &outputs[i])) continue;
+    if (!bind_output(b, results[i], &outputs[i])) {
+      if (!b->plan) value_drop(&b->call->budget, &results[i]);
+      continue;
+    }
     for (int32_t j = 0; j <= i; j++) svm_value_release(&outputs[j]);
     return b->error->code;
   }

@@ -22,8 +22,9 @@ typedef struct output_binding {
 /* Get the memory of the plan's outputs: b->made, b->owners. */
 int32_t output_binding_prepare(output_binding *b);
 
-/* Describe the results to the caller; takes over nothing. On an error all outputs are none. */
-int32_t output_binding_finish(output_binding *b, const value *results, int32_t n, svm_value *outputs);
+/* Describe the results to the caller. Drops those of the interpreter one by one, so that a large first state
+ * is not held twice as a whole. On an error all outputs are none. */
+int32_t output_binding_finish(output_binding *b, value *results, int32_t n, svm_value *outputs);
 
 /* Give back what output_binding_prepare got, after an error. */
 void output_binding_undo(output_binding *b);

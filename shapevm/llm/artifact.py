@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..text.artifact import tokenizer_of, with_tokenizer
+from ..text.artifact import tokenizer_json, with_tokenizer
 from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError, ArtifactError
 from .engine import Limits
@@ -101,7 +101,9 @@ def language_of(program: Program, name: str) -> Contents:
             f"{name} holds no language model: save one with LanguageModel.save, or with "
             "`shapevm compile FOLDER`"
         )
-    tokenizer = tokenizer_of(program, name)
+    json = tokenizer_json(program, name)
+    del program  # the file is not mapped twice while the tokenizer takes its most memory
+    tokenizer = Tokenizer(json)
     defaults = _sampling(said, name)
     try:
         template = ChatTemplate(said["template"], said["special"]) if said["template"] else None

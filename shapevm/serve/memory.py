@@ -3,18 +3,13 @@ the C library keeps."""
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..vm.heap import trim
+
 SECONDS = 20.0
-
-
-def trim() -> None:
-    """Return free pages to the system. Does nothing if the C library has no such function (glibc has)."""
-    if (found := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        found(ctypes.c_size_t(0))
 
 
 @contextmanager

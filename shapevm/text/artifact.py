@@ -43,19 +43,18 @@ def with_tokenizer(program: Program, tokenizer: Tokenizer) -> Program:
     return replace(program, constants=(*kept, Constant.tensor(data, "u8", TOKENIZER)))
 
 
-def tokenizer_of(program: Program, name: str) -> Tokenizer:
-    """Return the tokenizer of a program. Raises ArtifactError, with the program's name, if it has none, or an
-    invalid one."""
+def tokenizer_json(program: Program, name: str) -> str:
+    """Return the JSON of a program's tokenizer. Raises ArtifactError, with the program's name, if it has
+    none, or no text."""
     found = [c.value for c in program.constants if c.name == TOKENIZER and c.dtype == "u8"]
     if len(found) != 1 or found[0].ndim != 1 or found[0].size > MAX_BYTES:
         raise ArtifactError(
             f"{name} has {len(found)} tokenizers; it must have one, of at most {MAX_BYTES} bytes"
         )
     try:
-        text = found[0].tobytes().decode()
+        return found[0].tobytes().decode()
     except UnicodeDecodeError:
         raise ArtifactError(f"{name}: its tokenizer is no UTF-8") from None
-    return Tokenizer(text)
 
 
 def with_text(program: Program, settings: Settings, tokenizer: Tokenizer) -> Program:
@@ -72,4 +71,4 @@ def text_of(program: Program, name: str) -> tuple[Settings, Tokenizer]:
             f"{name} holds no text model: save one with SentenceEncoder or CrossEncoder, or with "
             "`shapevm compile FOLDER`"
         )
-    return Settings.read(program.meta["text"]), tokenizer_of(program, name)
+    return Settings.read(program.meta["text"]), Tokenizer(tokenizer_json(program, name))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..vm.errors import ArgumentError, ArtifactError
+from ..vm.heap import trim
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
 MISSING = "text models need the package tokenizers: pip install 'shapevm[text]'"
+_LARGE = 1 << 20  # bytes of a tokenizer
 Text = str | tuple[str, str] | list[str]
 
 
@@ -49,6 +51,8 @@ class Tokenizer:
         self._native.no_padding()
         self._native.no_truncation()
         self._longest = 0
+        if len(json) > _LARGE:
+            trim()  # reading takes 2 to 3 times what stays
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]:
         return Tokenizer, (self.json,)
