@@ -12,8 +12,6 @@ import os
 import tempfile
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 from ..vm.errors import ArtifactError
 from ..vm.files import read_regular
 from ..vm.program import KernelKey, format_key
@@ -24,6 +22,8 @@ from .spec import KernelSpec, SpecText, spec_hash
 
 FILE = "tuning.json"
 FORMAT = "shapevm-tuning-1"
+#: The lines of /proc/cpuinfo that tell a CPU from others on x86-64 and AArch64.
+_OF_CPU = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU part", "Features")
 SCHEDULES = Object({"format": Exactly((FORMAT,)), "schedules": MapOf(Text(256))})
 
 
@@ -51,8 +51,8 @@ def preferred_schedule(
 @functools.cache
 def cpu_name() -> str:
     """Return a key of this CPU that distinguishes it from others with different fastest schedules."""
-    features = sorted(name for name, has in llvm.get_host_cpu_features().items() if has)
-    return f"{llvm.get_host_cpu_name()} {' '.join(features)}"
+    first = _text(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines()
+    return " ".join(line for line in first if line.startswith(_OF_CPU))
 
 
 @functools.cache

@@ -9,13 +9,13 @@ import os
 
 from .objects import parse_object, serialise_object
 from .program import Program
-from .reader import from_bytes, read
+from .reader import from_bytes, read, read_constants
 from .verify import verify
 from .writer import write, write_to
 
 __all__ = [
-    "from_bytes", "parse_object", "read", "read_verified", "serialise_object", "to_bytes", "write",
-    "write_to",
+    "from_bytes", "parse_object", "read", "read_constants", "read_verified", "serialise_object", "to_bytes",
+    "write", "write_to",
 ]  # fmt: skip
 
 

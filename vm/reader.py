@@ -7,7 +7,7 @@ import math
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from .errors import ArtifactError
 from .isa import DTYPES, TAGS, isa_hash
 from .layout import (
     BY_NAME,
+    CHUNK,
     CHUNKED,
     CHUNKED_ALIGN,
     EXPRESSION,
@@ -140,7 +141,6 @@ def _sections(data: memoryview) -> dict[str, Section]:
         sections[name] = Section(body, row["count"])
         end = offset + size
     _check(end == len(data), f"artifact: {len(data) - end} bytes follow the last section")
-    _check_chunks(sections)
     return sections
 
 
@@ -465,6 +465,7 @@ def from_bytes(data: bytes | memoryview) -> Program:
     not checked: see verify.
     """
     sections = _sections(memoryview(data))
+    _check_chunks(sections)
     reader = _Reader(sections)
     functions = reader.functions()
     inputs = reader.all("INPUTS", reader.input, "INPUTS")
@@ -495,10 +496,7 @@ def read(path: str | os.PathLike[str]) -> Program:
     mapped, so it must not be truncated while they are used. Raises ArtifactError, OSError.
     """
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
-            raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
-        _check_size(_header(memoryview(os.pread(file.fileno(), PAGE, 0))), size)
+        size = _checked_size(file.fileno(), path)
         if size > COPY_BYTES:
             return from_bytes(np.memmap(file, np.uint8, "r").data)
         memory = np.empty(size + PAGE, np.uint8)
@@ -508,3 +506,41 @@ def read(path: str | os.PathLike[str]) -> Program:
             raise ArtifactError(f"artifact: {os.fspath(path)} was changed while it was read")
     data.flags.writeable = False
     return from_bytes(data.data)
+
+
+def read_constants(path: str | os.PathLike[str], name: str) -> tuple[Constant, ...]:
+    """Return copies of the tensors of that name in a file. Nothing else is read of its weights. The file must
+    not be truncated meanwhile. Raises ArtifactError, OSError.
+    """
+    with open(path, "rb", buffering=0) as file:
+        _checked_size(file.fileno(), path)
+        sections = _sections(np.memmap(file, np.uint8, "r").data)
+    found = []
+    reader = _Reader(sections)
+    for constant in reader.all("CONSTANTS", reader.constant):
+        if constant.name == name and isinstance(constant.value, np.ndarray):
+            _check_chunks_of(sections, constant.value)
+            found.append(replace(constant, value=constant.value.copy()))
+    return tuple(found)
+
+
+def _check_chunks_of(sections: dict[str, Section], array: np.ndarray[Any, Any]) -> None:
+    """Check the chunks of WEIGHTS that hold an array's bytes."""
+    weights, record = sections["WEIGHTS"].data, BY_NAME["chunk"].size
+    offset = array.ctypes.data - np.frombuffer(weights, np.uint8).ctypes.data
+    first, end = offset // CHUNK, -(-(offset + array.nbytes) // CHUNK)
+    at = record * (-(-len(sections["BLOBS"].data) // CHUNK) + first)
+    rows = b"".join(hash_rows([weights[first * CHUNK : end * CHUNK]]))
+    _check(
+        sections["CHUNKS"].data[at : at + len(rows)] == rows,
+        f"section WEIGHTS: hashes {first} .. {end} of CHUNKS differ: its bytes were changed",
+    )
+
+
+def _checked_size(file: int, path: str | os.PathLike[str]) -> int:
+    """Return the size of an artifact that is open, as its header says it, too."""
+    size = os.fstat(file).st_size
+    if size == 0:
+        raise ArtifactError(f"artifact: {os.fspath(path)} is empty")
+    _check_size(_header(memoryview(os.pread(file, PAGE, 0))), size)
+    return size

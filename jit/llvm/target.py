@@ -1,19 +1,24 @@
 """Targets: the instruction sets that kernels are compiled for, and the LLVM target machines that emit them.
 
-A target is a row of `TARGETS`. Its code runs on every machine with its features, so artifacts travel; the
-host's best target is found from the CPU's features. llvmlite serialises all calls into LLVM with one lock and
-ctypes releases the GIL for them: compiling in background threads is safe, needs no lock here, and never stops
+A target is a row of `TARGETS`. Its code runs on every machine with its features, so artifacts travel; the C
+runtime finds the host's best target. llvmlite serialises all calls into LLVM with one lock and ctypes
+releases the GIL for them: compiling in background threads is safe, needs no lock here, and never stops
 Python.
+
+LLVM takes 45 MB. What compiles imports it; looking kernels up does without.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
+import platform
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
-import llvmlite.binding as llvm
+from ...vm.host import host_target as best_target
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 X86_LINUX = "x86_64-unknown-linux-gnu"
 ARM_LINUX = "aarch64-unknown-linux-gnu"
@@ -174,38 +179,29 @@ def runs_here(name: str) -> bool:
 
     The variable SVM_CPU, for tests of older CPUs, names the best target that this one is taken to run.
     """
-    target, has = find_target(name), llvm.get_host_cpu_features()
-    order, best = list(TARGETS.values()), os.environ.get("SVM_CPU")
-    if best and order.index(target) < order.index(find_target(best)):
+    target, best = find_target(name), TARGETS.get(best_target())
+    order = list(TARGETS.values())
+    if best is None or target.triple != best.triple or order.index(target) < order.index(best):
         return False
-    same_arch = target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]
-    return (
-        same_arch
-        and all(has.get(feature) for feature in target.needs)
-        and (target.extension != "amx" or _may_use_tiles())
-    )
+    return {*target.needs} <= {*best.needs} or _has(target.needs)
 
 
-@cache
-def _may_use_tiles() -> bool:
-    """Ask Linux to let this process use AMX tiles (ARCH_REQ_XCOMP_PERM); return whether it does."""
-    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        return libc.syscall(arch_prctl, request_permission, tile_data) == 0
-    except (OSError, AttributeError):
-        return False
+def _has(features: tuple[str, ...]) -> bool:
+    """Whether this CPU has features that its best target does not need."""
+    import llvmlite.binding as llvm
+
+    found = llvm.get_host_cpu_features()
+    return all(found.get(feature) for feature in features)
 
 
 @cache
 def host_target() -> str:
     """Return the name of the best target that runs on this machine. Raises RuntimeError if there is none."""
-    for name in TARGETS:
-        if runs_here(name):
-            return name
-    arch = llvm.get_process_triple().split("-")[0]
+    if found := best_target():
+        return found
     raise RuntimeError(
-        f"this {arch} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 and FMA"
+        f"this {platform.machine()} CPU runs none of the targets {', '.join(TARGETS)}; x86-64-v3 needs AVX2 "
+        "and FMA"
     )
 
 
@@ -216,6 +212,8 @@ def target_machine(name: str) -> llvm.TargetMachine:
     Position-independent code, small code model: kernels reach their constants relative to the program
     counter. Levels 1 to 3 of the back end take the same time and produce the same code.
     """
+    import llvmlite.binding as llvm
+
     target = find_target(name)
     if target.triple.split("-")[0] == llvm.get_process_triple().split("-")[0]:
         llvm.initialize_native_target()

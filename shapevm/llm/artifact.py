@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from .template import ChatTemplate
 
 if TYPE_CHECKING:
     from ..program.executable import Executable
-    from ..vm.program import Program
+    from ..vm.program import Constant, Program
 
 Array = np.ndarray[Any, Any]
 #: The inputs of `Decoder.forward`: shapes and dtypes.
@@ -92,18 +92,16 @@ def with_language(program: Program, contents: Contents) -> Program:
     return replace(with_tokenizer(program, contents.tokenizer), meta={**program.meta, "language": section})
 
 
-def language_of(program: Program, name: str) -> Contents:
-    """Return the contents of a program. Raises ArtifactError, with the program's name, if it holds no
-    language model, or an invalid one."""
-    said = program.meta.get("language")
+def language_of(meta: Mapping[str, Any], constants: Iterable[Constant], name: str) -> Contents:
+    """Return the contents of a program with this META and these constants. Raises ArtifactError, with the
+    program's name, if it holds no language model, or an invalid one."""
+    said = meta.get("language")
     if said is None:
         raise ArtifactError(
             f"{name} holds no language model: save one with LanguageModel.save, or with "
             "`shapevm compile FOLDER`"
         )
-    json = tokenizer_json(program, name)
-    del program  # the file is not mapped twice while the tokenizer takes its most memory
-    tokenizer = Tokenizer(json)
+    tokenizer = Tokenizer(tokenizer_json(constants, name))
     defaults = _sampling(said, name)
     try:
         template = ChatTemplate(said["template"], said["special"]) if said["template"] else None

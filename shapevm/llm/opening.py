@@ -11,6 +11,7 @@ import numpy as np
 
 from ..program.limits import check_strategy
 from ..program.opening import open_executable
+from ..text.artifact import TOKENIZER
 from ..vm.errors import ArgumentError
 from .artifact import Contents, arguments_of, language_of, limits_of
 from .engine import Engine
@@ -67,7 +68,7 @@ def load(path: str | os.PathLike[str], *, strategy: Strategy | None = None) -> L
 def loaded(exe: Executable) -> LanguageModel:
     """Return the language model of a loaded artifact. Raises ArtifactError if it holds none."""
     try:
-        return model_of(exe, language_of(exe.program(), exe.name))
+        return model_of(exe, language_of(exe.machine.meta, exe.constants(TOKENIZER), exe.name))
     except BaseException:
         exe.close()
         raise

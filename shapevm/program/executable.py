@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..vm.cancel import CancelFlag
     from ..vm.codes import Strategy
     from ..vm.load_options import LoadOptions
-    from ..vm.program import Input, Program, Symbol
+    from ..vm.program import Constant, Input, Program, Symbol
     from .pickled import Pickled
 
 
@@ -376,6 +376,12 @@ class Executable(Reported):
         from ..vm.artifact import read
 
         return read(self._file.path)
+
+    def constants(self, name: str) -> tuple[Constant, ...]:
+        """Return the tensors of that name in the open artifact: data that no instruction reads."""
+        from ..vm.artifact import read_constants
+
+        return read_constants(self._file.path, name)
 
     def _portable(self) -> HeldFile:
         """Return the artifact with all code that other machines need, compiled now if the program was never

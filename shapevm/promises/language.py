@@ -73,7 +73,7 @@ def prove_language(path: Path, seconds: float = 0, seed: int = 0) -> Report:
                 opened.save(Path(folder, "model.svm"))
             return prove_language(Path(folder, "model.svm"), seconds, seed)
     program = read(path)
-    contents = language_of(program, str(path))
+    contents = language_of(program.meta, program.constants, str(path))
     with open_executable(path, "generic") as exe:
         model = Model(exe, limits_of(exe, contents.length))
         prover = Prover(program, exe, [], seed)

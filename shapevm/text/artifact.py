@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from .settings import Settings
 from .tokens import Tokenizer
 
 if TYPE_CHECKING:
+    from ..program.executable import Executable
     from ..vm.program import Program
 
 TOKENIZER = "tokenizer.json"  # the constant's name
@@ -43,10 +44,10 @@ def with_tokenizer(program: Program, tokenizer: Tokenizer) -> Program:
     return replace(program, constants=(*kept, Constant.tensor(data, "u8", TOKENIZER)))
 
 
-def tokenizer_json(program: Program, name: str) -> str:
-    """Return the JSON of a program's tokenizer. Raises ArtifactError, with the program's name, if it has
-    none, or no text."""
-    found = [c.value for c in program.constants if c.name == TOKENIZER and c.dtype == "u8"]
+def tokenizer_json(constants: Iterable[Constant], name: str) -> str:
+    """Return the JSON of the tokenizer among a program's constants. Raises ArtifactError, with the program's
+    name, if there is none, or no text."""
+    found = [c.value for c in constants if c.name == TOKENIZER and c.dtype == "u8"]
     if len(found) != 1 or found[0].ndim != 1 or found[0].size > MAX_BYTES:
         raise ArtifactError(
             f"{name} has {len(found)} tokenizers; it must have one, of at most {MAX_BYTES} bytes"
@@ -63,12 +64,14 @@ def with_text(program: Program, settings: Settings, tokenizer: Tokenizer) -> Pro
     return replace(made, meta={**program.meta, "text": settings.data()})
 
 
-def text_of(program: Program, name: str) -> tuple[Settings, Tokenizer]:
+def text_of(exe: Executable) -> tuple[Settings, Tokenizer]:
     """Return the settings and the tokenizer of a program. Raises ArtifactError, with the program's name, if
     it has none, or invalid ones."""
-    if "text" not in program.meta:
+    meta = exe.machine.meta
+    if "text" not in meta:
         raise ArtifactError(
-            f"{name} holds no text model: save one with SentenceEncoder or CrossEncoder, or with "
+            f"{exe.name} holds no text model: save one with SentenceEncoder or CrossEncoder, or with "
             "`shapevm compile FOLDER`"
         )
-    return Settings.read(program.meta["text"]), Tokenizer(tokenizer_json(program, name))
+    json = tokenizer_json(exe.constants(TOKENIZER), exe.name)
+    return Settings.read(meta["text"]), Tokenizer(json)

@@ -60,7 +60,7 @@ def opened(
     if options is not None:
         raise ArgumentError("options are those of a compilation, and this model is compiled: give a folder")
     exe = model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
-    settings, tokenizer = text_of(exe.program(), exe.name)
+    settings, tokenizer = text_of(exe)
     if settings.kind != kind:
         raise ArgumentError(f"{exe.name} is a model of another kind; open it with {CLASSES[settings.kind]}")
     _check_contract(exe)

@@ -93,7 +93,7 @@ class Tokenizer:
 
     def _encoded(self, given: Sequence[Any]) -> list[Encoding]:
         try:
-            return self._native.encode_batch(given)
+            return self._native.encode_batch_fast(given)  # without the offsets in the text
         except Exception as error:
             raise ArgumentError(f"the texts cannot be tokenized: {error}") from None
 

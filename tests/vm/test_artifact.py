@@ -311,3 +311,25 @@ def test_damage_is_said_to_be_in_the_tensor_where_it_is() -> None:
     data[row["offset"] + (1 << 20)] ^= 1
     with pytest.raises(ArtifactError, match='MiB 1 of the weights .*: constant "second" was changed'):
         Machine.from_bytes(bytes(data))
+
+
+def test_constants_are_read_by_name(tmp_path: Path) -> None:
+    """Of the weights, only the MiBs that hold them are read and checked."""
+    sizes = {"first": 1 << 20, "second": 256, "third": 1 << 21}
+    constants = tuple(Constant.tensor(np.full(n // 4, n, "<f4"), "f32", name) for name, n in sizes.items())
+    text = 'output "y"\nfunction "main" (0 params, 1 results)\n  int r0 1\n  return (r0)\n'
+    data = bytearray(artifact.to_bytes(replace(assemble(text), constants=constants)))
+    row = BY_NAME["section"].unpack(data, HEADER + list(SECTIONS).index("WEIGHTS") * ROW)
+    data[row["offset"] + 1] ^= 1
+    (path := tmp_path / "changed.svm").write_bytes(data)
+    for name in ("second", "third"):
+        (found,) = artifact.read_constants(path, name)
+        assert found.name == name and np.array_equal(
+            found.value, np.full(sizes[name] // 4, sizes[name], "<f4")
+        )
+    assert artifact.read_constants(path, "fourth") == ()
+    with pytest.raises(ArtifactError, match="WEIGHTS: hashes 0 .. 1 of CHUNKS differ"):
+        artifact.read_constants(path, "first")
+    path.write_bytes(b"")
+    with pytest.raises(ArtifactError, match="is empty"):
+        artifact.read_constants(path, "first")

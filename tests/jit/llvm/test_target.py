@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
-from shapevm.jit.llvm.target import TARGETS
+from shapevm.jit.llvm.target import TARGETS, host_target
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -18,3 +21,14 @@ def test_vector_registers(name: str) -> None:
 def test_bases_are_targets() -> None:
     for target in TARGETS.values():
         assert target.base in ("", *TARGETS)
+
+
+def test_kernels_are_looked_up_without_llvm() -> None:
+    """It takes 45 MB, which a program whose kernels are compiled does not have."""
+    code = (
+        "import sys\nfrom shapevm.jit.store import KernelStore, cpu_name, machine_name\n"
+        "print(KernelStore().target, cpu_name(), machine_name())\nassert 'llvmlite' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == host_target()
