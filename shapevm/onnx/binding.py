@@ -81,6 +81,8 @@ class IOBinding:
         """Return the results of the last call, in the order in which outputs were bound."""
         return list(self._results)
 
+    get_outputs_as_ortvaluevector = get_outputs
+
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
         """Return the results of the last call as arrays."""
         return [each.numpy() for each in self._results]
@@ -97,8 +99,7 @@ class IOBinding:
     def synchronize_inputs(self) -> None:
         """Do nothing: memory of the CPU is always ready."""
 
-    def synchronize_outputs(self) -> None:
-        """Do nothing: memory of the CPU is always ready."""
+    synchronize_outputs = synchronize_inputs
 
 
 SessionIOBinding = IOBinding

@@ -5,17 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from ..compiler.ir.errors import ArchiveError, UnsupportedOp
-from ..vm.errors import (
-    ArgumentError,
-    ArtifactError,
-    DtypeError,
-    Error,
-    FileError,
-    KindError,
-    ShapeError,
-)
+from ..vm import errors as own
 
 
 class Fail(Exception):
@@ -30,24 +23,12 @@ class NoSuchFile(Exception):
     """The model's file does not exist."""
 
 
-class NoModel(Exception):
-    """There is no model."""
-
-
-class EngineError(Exception):
-    """A failure of an execution engine; no session raises it."""
-
-
 class RuntimeException(Exception):
     """A call failed."""
 
 
 class InvalidProtobuf(Exception):
     """The file is no model, or it is damaged."""
-
-
-class ModelLoaded(Exception):
-    """A model is loaded already; no session raises it."""
 
 
 class NotImplemented(Exception):
@@ -59,33 +40,29 @@ class InvalidGraph(Exception):
 
 
 class EPFail(Exception):
-    """A failure of an execution provider; no session raises it."""
+    """A failure that no session here has, under each of its names."""
 
 
+EngineError = ModelLoaded = NoModel = EPFail
 #: Which exception of ONNX Runtime an error of ours is, the first that fits.
-_THEIRS: tuple[tuple[type[Error], type[Exception]], ...] = (
+_THEIRS: tuple[tuple[type[own.Error], type[Exception]], ...] = (
     (UnsupportedOp, NotImplemented),
     (ArchiveError, InvalidProtobuf),
-    (FileError, NoSuchFile),
-    (ArtifactError, InvalidProtobuf),
-    (ShapeError, InvalidArgument),
-    (DtypeError, InvalidArgument),
-    (KindError, InvalidArgument),
-    (ArgumentError, InvalidArgument),
-    (Error, RuntimeException),
+    (own.FileError, NoSuchFile),
+    (own.ArtifactError, InvalidProtobuf),
+    (own.ShapeError, InvalidArgument),
+    (own.DtypeError, InvalidArgument),
+    (own.KindError, InvalidArgument),
+    (own.ArgumentError, InvalidArgument),
+    (own.Error, RuntimeException),
 )
 
 
-_BOTH: dict[tuple[str, str], type[Error]] = {}
-
-
-def _both(ours: type[Error], theirs: type[Exception]) -> type[Error]:
+@cache
+def _both(ours: type[own.Error], theirs: type[Exception]) -> type[own.Error]:
     """Return the class of errors that are of both kinds."""
-    key = ours.__name__, theirs.__name__
-    if key not in _BOTH:
-        content = {"__module__": __name__, "__doc__": theirs.__doc__}
-        _BOTH[key] = type(theirs.__name__, (ours, theirs), content)
-    return _BOTH[key]
+    content = {"__module__": __name__, "__doc__": theirs.__doc__}
+    return type(theirs.__name__, (ours, theirs), content)
 
 
 @contextmanager
@@ -94,11 +71,11 @@ def as_theirs(loading: bool = False) -> Iterator[None]:
     no invalid argument."""
     try:
         yield
-    except Error as error:
+    except own.Error as error:
         if isinstance(error, tuple(theirs for _, theirs in _THEIRS)):
             raise
         theirs = next(theirs for kind, theirs in _THEIRS if isinstance(error, kind))
-        if loading and theirs is InvalidArgument and not isinstance(error, ArgumentError):
+        if loading and theirs is InvalidArgument and not isinstance(error, own.ArgumentError):
             theirs = InvalidGraph
         made = _both(type(error), theirs)(str(error))
         raise made.with_traceback(error.__traceback__) from error.__cause__

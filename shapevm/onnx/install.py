@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from . import errors
+from .absent import ABSENT, VERSION
 from .session import PROVIDER
-
-VERSION = "1.23.0"  # of ONNX Runtime, whose names these are
 
 
 def get_available_providers() -> list[str]:
@@ -18,26 +17,12 @@ def get_available_providers() -> list[str]:
     return [PROVIDER]
 
 
-def get_all_providers() -> list[str]:
-    """Return the CPU's provider."""
-    return [PROVIDER]
+get_all_providers = get_available_providers
 
 
 def get_device() -> str:
     """Return "CPU"."""
     return "CPU"
-
-
-def set_seed(seed: int) -> None:
-    """Do nothing: the seed of a program that draws random numbers is its state."""
-
-
-def enable_telemetry_events() -> None:
-    """Do nothing: nothing is reported to anybody."""
-
-
-def disable_telemetry_events() -> None:
-    """Do nothing: nothing is reported to anybody."""
 
 
 def install() -> None:
@@ -49,14 +34,8 @@ def install() -> None:
     names = _public()
     state = _module("onnxruntime.capi.onnxruntime_pybind11_state", _exceptions() | names)
     collection = _module("onnxruntime.capi.onnxruntime_inference_collection", names)
-    capi = _module(
-        "onnxruntime.capi",
-        {
-            "onnxruntime_pybind11_state": state,
-            "onnxruntime_inference_collection": collection,
-            "_pybind_state": state,
-        },
-    )
+    parts = {"onnxruntime_pybind11_state": state, "onnxruntime_inference_collection": collection}
+    capi = _module("onnxruntime.capi", {**parts, "_pybind_state": state})
     capi.__path__ = []
     sys.modules["onnxruntime.capi._pybind_state"] = state
     package = _module("onnxruntime", {**names, "capi": capi, "__version__": VERSION})
@@ -65,10 +44,8 @@ def install() -> None:
 
 def _public() -> dict[str, Any]:
     onnx = sys.modules[__name__.rpartition(".")[0]]
-
-    return {
-        name: getattr(onnx, name) for name in onnx.__all__ if name not in _exceptions() and name != "install"
-    }
+    own = {name: getattr(onnx, name) for name in onnx.__all__ if name != "install"}
+    return {name: each for name, each in own.items() if name not in _exceptions()} | ABSENT
 
 
 def _exceptions() -> dict[str, type[Exception]]:

@@ -6,7 +6,8 @@ import logging
 from enum import IntEnum
 from typing import Any
 
-from .errors import Fail, InvalidArgument
+from .absent import WHY, refused
+from .errors import InvalidArgument
 
 _LOG = logging.getLogger("shapevm")
 #: The level of Python's log for each of ONNX Runtime's.
@@ -71,19 +72,19 @@ class _Fields:
 
     def apply_log_level(self) -> None:
         """Set the level of shapevm's log to the severity that is given, if one is: -1 is none."""
-        severity = self.log_severity_level
-        if severity != -1:
-            set_default_logger_severity(severity)
+        if self.log_severity_level != -1:
+            set_default_logger_severity(self.log_severity_level)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self._fields)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._fields and not name.startswith("_"):
-            raise AttributeError(
-                f"{type(self).__name__} has no field {name!r}; it has {', '.join(self._fields)}"
-            )
+            self.__getattr__(name)
         object.__setattr__(self, name, value)
+
+
+_WEIGHTS = "weights cannot be replaced: the program is compiled with the model's; write a model"
 
 
 class SessionOptions(_Fields):
@@ -115,25 +116,20 @@ class SessionOptions(_Fields):
         """Give a named size of the model a value."""
         self._numbers[name] = int(value)
 
-    def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
-        """Raise Fail: sizes are named, not denoted."""
-        raise Fail(f"sizes have no denotation {denotation!r} here; use add_free_dimension_override_by_name")
-
+    add_free_dimension_override_by_denotation = refused(
+        "sizes have no denotations here; use add_free_dimension_override_by_name"
+    )
     add_session_config_entry, get_session_config_entry = _Fields._add_entry, _Fields._entry
 
-    def register_custom_ops_library(self, path: str) -> None:
-        """Raise Fail: libraries of ONNX Runtime's operators cannot be called."""
-        raise Fail(f"{path} holds operators for ONNX Runtime, which shapevm cannot call; use others")
-
-    def add_initializer(self, name: str, value: Any) -> None:
-        """Raise Fail: weights are those of the model."""
-        raise Fail(
-            f"weight {name!r} cannot be replaced: the program is compiled with the model's; write a model"
-        )
-
-    def add_external_initializers(self, names: Any, values: Any) -> None:
-        """Raise Fail: weights are those of the model."""
-        raise Fail("weights cannot be replaced: the program is compiled with the model's; write a model")
+    register_custom_ops_library = refused(
+        "operators for ONNX Runtime cannot be called by shapevm; use others"
+    )
+    add_initializer = refused(_WEIGHTS)
+    add_external_initializers = add_external_initializers_from_files_in_memory = refused(_WEIGHTS)
+    set_provider_selection_policy = set_provider_selection_policy_delegate = refused(WHY)
+    add_provider = add_provider_for_devices = set_ep_context_data_read_func = refused(WHY)
+    clear_ep_context_data_read_func = refused(WHY)
+    set_load_cancellation_flag = refused("opening a session cannot be cancelled; use a process for it")
 
     def has_providers(self) -> bool:
         """Return False."""
@@ -150,3 +146,4 @@ class RunOptions(_Fields):
     }  # fmt: skip
 
     add_run_config_entry, get_run_config_entry = _Fields._add_entry, _Fields._entry
+    add_active_adapter = refused(_WEIGHTS)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..vm.host import set_threads
+from .absent import WHY, refused
 from .binding import IOBinding
 from .errors import Fail, InvalidArgument, as_theirs
 from .options import RunOptions, SessionOptions
@@ -95,11 +96,11 @@ class InferenceSession:
         """Return the options."""
         return self._options
 
-    def enable_fallback(self) -> None:
-        """Do nothing: there is one provider."""
-
-    def disable_fallback(self) -> None:
-        """Do nothing: there is one provider."""
+    enable_fallback = disable_fallback = release_captured_graph = set_providers
+    get_input_epdevices = get_input_memory_infos = get_output_memory_infos = refused(WHY)
+    get_provider_graph_assignment_info = set_ep_dynamic_options = refused(WHY)
+    get_tuning_results = set_tuning_results = refused("kernels are chosen without tuning")
+    create_ortvalue_from_shape_and_type = staticmethod(OrtValue.ortvalue_from_shape_and_type)
 
     # Calls
 
@@ -169,6 +170,8 @@ class InferenceSession:
                 callback(results, user_data, "")
 
         Thread(target=work, daemon=True).start()
+
+    run_with_ortvaluevector = refused("give values by name: use run_with_ort_values")
 
     def io_binding(self) -> IOBinding:
         """Return a binding without inputs and outputs."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .absent import refused
 from .errors import Fail
 
 #: ONNX Runtime's name of each of our dtypes.
@@ -14,6 +15,10 @@ TYPES = {
     "bool": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "f16": "float16", "bf16": "bfloat16", "f32": "float", "f64": "double",
 }  # fmt: skip
+#: numpy's dtypes by ONNX's numbers.
+NUMBERS = (
+    "", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16", "float64",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,14 @@ class OrtValue:
         name = {"float32": "float", "float64": "double"}.get(self._array.dtype.name, self._array.dtype.name)
         return f"tensor({name})"
 
+    def element_type(self) -> int:
+        """Return ONNX's number of the type."""
+        return NUMBERS.index(self._array.dtype.name)
+
+    ort_value_from_sparse_tensor = as_sparse_tensor = refused("shapevm has no sparse tensors")
+    from_dlpack = refused("give numpy.from_dlpack's array to ortvalue_from_numpy")
+    ortvalue_from_numpy_with_onnx_type = refused("an array has the type of its dtype")
+
     def data_ptr(self) -> int:
         """Return the address of the first element."""
         return int(self._array.ctypes.data)
@@ -99,17 +112,13 @@ class OrtValue:
         """Return True."""
         return True
 
-    def is_tensor(self) -> bool:
-        """Return True."""
-        return True
+    is_tensor = has_value
 
     def is_sparse_tensor(self) -> bool:
         """Return False."""
         return False
 
-    def is_tensor_sequence(self) -> bool:
-        """Return False."""
-        return False
+    is_tensor_sequence = is_sparse_tensor
 
 
 def check_device(name: str) -> None:

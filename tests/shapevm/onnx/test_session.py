@@ -253,6 +253,43 @@ def test_every_field_of_onnxruntimes_options_is_known() -> None:
         assert [name for name in fields if not hasattr(own, name)] == []
 
 
+def members(runtime, path) -> dict[str, object]:
+    """Return the module, and an object of each class that programs hold."""
+    session = runtime.InferenceSession(path)
+    return {
+        "module": runtime, "session": session, "options": runtime.SessionOptions(),
+        "call": runtime.RunOptions(), "value": runtime.OrtValue.ortvalue_from_numpy(X),
+        "binding": session.io_binding(), "meta": session.get_modelmeta(), "input": session.get_inputs()[0],
+    }  # fmt: skip
+
+
+def test_every_name_of_onnxruntime_is_there_or_refused(path) -> None:
+    wanted, found = members(onnxruntime, str(path)), members(ours, str(path))
+    modules = {"capi", "contextlib", "import_capi_exception", "onnxruntime_validation"}
+    for what, each in wanted.items():
+        names = {name for name in dir(each) if not name.startswith("_")} - modules
+        assert [name for name in sorted(names) if not hasattr(found[what], name)] == [], what
+
+
+def test_refusals_say_why(path) -> None:
+    session, options = ours.InferenceSession(path), ours.SessionOptions()
+    for call, why in (
+        (lambda: ours.OrtDevice("cpu", 0), "OrtDevice: shapevm runs on the CPU"),
+        (lambda: ours.set_global_thread_pool_sizes(1, 1), "shapevm.set_threads"),
+        (lambda: options.add_initializer("w", None), "weights cannot be replaced"),
+        (lambda: session.set_ep_dynamic_options({}), "shapevm runs on the CPU"),
+    ):
+        with pytest.raises(ours.Fail, match=why):
+            call()
+    with pytest.raises(AttributeError, match="OrtMemType.DEFAULT: shapevm runs on the CPU"):
+        _ = ours.OrtMemType.DEFAULT
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ours.nonsense
+    value = ours.OrtValue.ortvalue_from_numpy(X)
+    assert value.element_type() == onnxruntime.OrtValue.ortvalue_from_numpy(X).element_type()
+    assert session.create_ortvalue_from_shape_and_type((2, 3), np.int64).element_type() == 7
+
+
 def test_installed(path) -> None:
     code = (
         "import shapevm.onnx; shapevm.onnx.install()\n"

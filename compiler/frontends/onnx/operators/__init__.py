@@ -23,21 +23,6 @@ from . import (
 )
 
 __all__ = [
-    "attention",
-    "control",
-    "einsum",
-    "elementwise",
-    "fourier",
-    "indexing",
-    "microsoft",
-    "normalise",
-    "pool",
-    "products",
-    "quantised",
-    "random",
-    "recurrent",
-    "reduce",
-    "regions",
-    "resize",
-    "shapes",
-]
+    "attention", "control", "einsum", "elementwise", "fourier", "indexing", "microsoft", "normalise", "pool",
+    "products", "quantised", "random", "recurrent", "reduce", "regions", "resize", "shapes",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.graph import Value
+from ....ir.promotion import is_float
 from ....ops import build as B
 from ....ops.gather import counting
 from ..known import Known
@@ -34,6 +35,7 @@ _BINARY = {
 _ACTIVATIONS: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
     "Elu": ("elu", (("alpha", 1.0),)),
+    "Selu": ("elu", (("alpha", 1.6732632423543772), ("gamma", 1.0507009873554805))),
 }
 
 
@@ -42,6 +44,7 @@ def _named(name: str) -> Any:
 
 
 ROWS.update({("", op): _named(name) for op, name in {**_UNARY, **_BINARY}.items()})
+ROWS["", "Identity"] = lambda call: call.input(0)
 
 
 @row("And")
@@ -72,12 +75,6 @@ def _at_least(call: Call) -> Value:
 def _activation(call: Call) -> Value:
     name, settings = _ACTIVATIONS[call.op]
     return call.aten(name, call.value(0), *(call.attr(*each) for each in settings))
-
-
-@row("Selu")
-def _selu(call: Call) -> Value:
-    alpha, gamma = call.attr("alpha", 1.6732632423543772), call.attr("gamma", 1.0507009873554805)
-    return call.aten("elu", call.value(0), alpha, gamma)
 
 
 @row("Celu")
@@ -116,10 +113,8 @@ def _prelu(call: Call) -> Value:
 @row("Div")
 def _div(call: Call) -> Value:
     x, y = call.value(0), call.value(1)
-    is_int = B.dtype_of(x) not in ("f16", "bf16", "f32", "f64")
-    return (
-        call.aten("div.Tensor_mode", x, y, rounding_mode="trunc") if is_int else call.aten("div.Tensor", x, y)
-    )
+    mode = {} if is_float(B.dtype_of(x)) else {"rounding_mode": "trunc"}
+    return call.aten("div.Tensor_mode" if mode else "div.Tensor", x, y, **mode)
 
 
 @row("Mod")
@@ -173,14 +168,10 @@ def _where(call: Call) -> Value:
     return b.one("where", *B.broadcast(b, "Where", [call.value(i) for i in range(3)]))
 
 
-@row("Cast")
+@row("Cast", "BitCast")
 def _cast(call: Call) -> Value:
-    return call.aten("to.dtype", call.value(0), element_name(call.attr("to"), "the result of Cast"))
-
-
-@row("BitCast")
-def _bit_cast(call: Call) -> Value:
-    return call.aten("view.dtype", call.value(0), element_name(call.attr("to"), "the result of BitCast"))
+    name = "to.dtype" if call.op == "Cast" else "view.dtype"
+    return call.aten(name, call.value(0), element_name(call.attr("to"), f"the result of {call.op}"))
 
 
 @row("CastLike")
@@ -198,11 +189,6 @@ def _is_inf(call: Call) -> Value:
     return found
 
 
-@row("Identity")
-def _same(call: Call) -> Any:
-    return call.input(0)
-
-
 @row("Shrink")
 def _shrink(call: Call) -> Value:
     b, x = call.b, call.value(0)
@@ -216,6 +202,5 @@ def _shrink(call: Call) -> Value:
 @row("Softsign")
 def _softsign(call: Call) -> Value:
     x = call.value(0)
-    return B.pointwise(
-        call.b, "div", x, B.pointwise(call.b, "add", call.b.one("abs", x), 1.0, dtype=B.dtype_of(x))
-    )
+    below = B.pointwise(call.b, "add", call.b.one("abs", x), 1.0, dtype=B.dtype_of(x))
+    return B.pointwise(call.b, "div", x, below)

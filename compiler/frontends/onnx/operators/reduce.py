@@ -11,19 +11,17 @@ from ....ops.pool import lowest
 from ..rows import ROWS, Call, row
 
 
-def _over(call: Call) -> tuple[list[int] | None, bool]:
-    """Return the axes of a reduction (None: nothing is reduced), and whether they are kept."""
+def _over(call: Call) -> tuple[list[int], bool]:
+    """Return the axes of a reduction, and whether they are kept."""
     rank, axes = len(call.shape(0)), call.ints(1, "axes")
     if not axes and call.attr("noop_with_empty_axes", 0):
-        return None, True
+        return [], True
     return B.axes_of(call.op, axes, rank) if rank else [], bool(call.attr("keepdims", 1))
 
 
 def _reduction(compute: Any) -> Any:
     def run(call: Call) -> Value:
-        axes, keep = _over(call)
-        x = call.value(0)
-        return compute(call, x, [], True) if axes is None else compute(call, x, axes, keep)
+        return compute(call, call.value(0), *_over(call))
 
     return run
 
@@ -39,10 +37,9 @@ def _total(call: Call, x: Value, axes: list[int], keep: bool) -> Value:
 
 
 def _mean(call: Call, x: Value, axes: list[int], keep: bool) -> Value:
-    is_float = B.dtype_of(x) in ("f16", "bf16", "f32", "f64")
     if not axes:
         return x
-    return call.aten("mean.dim", x, axes, keep) if is_float else call.aten(
+    return call.aten("mean.dim", x, axes, keep) if is_float(B.dtype_of(x)) else call.aten(
         "div.Tensor_mode", _total(call, x, axes, keep), _count(call, x, axes), rounding_mode="trunc"
     )  # fmt: skip
 
