@@ -163,7 +163,7 @@ static int32_t search(const string_call *c, int is_last, int64_t *at) {
 }
 
 static int32_t give_index(const string_call *c, int is_last) {
-  int64_t at;
+  int64_t at = 0;
   return search(c, is_last, &at) ? c->error->code : give(c, SVM_TAG_INT, at);
 }
 
