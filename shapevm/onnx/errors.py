@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from ..compiler.ir.errors import ArchiveError, UnsupportedOp
 from ..vm import errors as own
@@ -58,11 +57,13 @@ _THEIRS: tuple[tuple[type[own.Error], type[Exception]], ...] = (
 )
 
 
-@cache
+_BOTH: dict[tuple[type, type], type[own.Error]] = {}
+
+
 def _both(ours: type[own.Error], theirs: type[Exception]) -> type[own.Error]:
     """Return the class of errors that are of both kinds."""
     content = {"__module__": __name__, "__doc__": theirs.__doc__}
-    return type(theirs.__name__, (ours, theirs), content)
+    return _BOTH.setdefault((ours, theirs), type(theirs.__name__, (ours, theirs), content))
 
 
 @contextmanager
