@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 FORM = sys.argv[1] if __name__ == "__main__" else ""
@@ -91,9 +91,14 @@ def _in_coroutines() -> Iterator[dict[str, Any]]:
 def _in_processes() -> Iterator[dict[str, Any]]:
     import billiard
 
+    ended: list[int] = []
     with billiard.get_context("fork").Pool(2) as pool:
-        for n in count(20, 4):
+        # An exception anywhere within billiard might leave its locks taken: the pool ends between two maps.
+        signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
+        for n in takewhile(lambda _: not ended, count(20, 4)):
             yield from pool.map(answer, range(n, n + 4), chunksize=1)
+        pool.close()
+        pool.join()
 
 
 def main() -> None:
