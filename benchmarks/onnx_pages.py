@@ -25,23 +25,9 @@ from typing import Any
 import numpy as np
 
 WORDS = [
-    *(
-        "the",
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "over",
-        "a",
-        "lazy",
-        "dog",
-        "while",
-        "seven",
-        "wizards",
-        "mix",
-    ),
-    *("strange", "potions"),
-]
+    "the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "mix",
+    "strange", "potions",
+]  # fmt: skip
 RUNTIMES = ("onnxruntime", "shapevm", *(["openvino"] if find_spec("rapidocr_openvino") else []))
 
 
@@ -170,8 +156,10 @@ def main(n_pages: int, n_cpus: int, place: str = "") -> None:
     print(f"largest input of the detector by page {early}: {largest(early)}; of all: {largest(n_pages)}")
     print("| runtime | pages/s | first : second reading, median, p99 | opened | MiB, ratio | shapevm |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for name in RUNTIMES:
-        ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
+    ratios = {
+        name: [one / two for one, two in zip(first[name], again[name], strict=True)] for name in RUNTIMES
+    }
+    for name, ratio in ratios.items():
         then, end = memory[name][2 * early - 1], memory[name][-1]
         speed = median(a / b for a, b in zip(first[name], first["shapevm"], strict=True))
         print(
@@ -179,8 +167,7 @@ def main(n_pages: int, n_cpus: int, place: str = "") -> None:
             f"| {median(ratio):.2f}, {quantiles(ratio, n=100)[98]:.2f} | {ready[name][0]:.2f} s "
             f"| {then >> 20} after {early}, {end >> 20}: {end / then:.2f} | {speed:.2f}x |"
         )
-    for name in RUNTIMES:
-        ratio = [one / two for one, two in zip(first[name], again[name], strict=True)]
+    for name, ratio in ratios.items():
         slow = sorted(range(n_pages), key=lambda seed: -ratio[seed])[:3]
         grown = {at: memory[name][2 * at + 1] - memory[name][2 * at - 1] for at in range(early, n_pages)}
         steps = sorted(grown, key=lambda at: -grown[at])[:3]
