@@ -53,7 +53,7 @@ def _is_traced_alike(
     program: ExportedProgram, trace_at: Callable[[Sizes], ExportedProgram], sizes: Sizes
 ) -> bool:
     try:
-        return _text(trace_at(sizes)) == _text(program)
+        return _text(trace_at(sizes), sizes) == _text(program, sizes)
     except (Exception, EarlyRefusal):  # whatever torch or the model raises: it needs what it assumes
         return False
 
@@ -97,5 +97,13 @@ def _are_allowed(program: ExportedProgram, sizes: Sizes) -> bool:
     )
 
 
-def _text(program: ExportedProgram) -> list[str]:
-    return [str(node.format_node()) for node in program.graph.nodes]
+def _text(program: ExportedProgram, sizes: Sizes) -> list[str]:
+    """Return the operators of a program, with the shapes of their results at some sizes of its inputs: a
+    condition decides the rows of each part of `tensor_split`, for example."""
+    return [f"{node.format_node()} {_shapes_at(node.meta.get('val'), sizes)}" for node in program.graph.nodes]
+
+
+def _shapes_at(value: Any, sizes: Sizes) -> Any:
+    if isinstance(value, torch.Tensor):
+        return [str(size) if (found := at(size, sizes)) is None else found for size in value.shape]
+    return [_shapes_at(each, sizes) for each in value] if isinstance(value, list | tuple) else None

@@ -42,6 +42,10 @@ def checking(x: Tensor) -> Tensor:
     return x * 2
 
 
+def thirds(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.tensor_split(x, 3, 2)
+
+
 FREE = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
 
 
@@ -76,6 +80,17 @@ def test_what_the_model_itself_asks_stays(function: Callable[..., Any]) -> None:
         torch.testing.assert_close(exe(x := torch.randn(1, 4, 8, 3)), function(x))
         with pytest.raises(shapevm.Error):
             exe(torch.randn(1, 4, 3, 3))
+
+
+def test_shapes_that_depend_on_a_condition() -> None:
+    with compiled(thirds) as exe:
+        for rows in (10, 12, 13, 14, 17):
+            x = torch.randn(1, 4, rows, 3)
+            try:
+                found = exe(x)
+            except shapevm.Error:
+                continue
+            assert [part.shape for part in found] == [part.shape for part in thirds(x)]
 
 
 def test_programs_without_doubtful_guards_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
