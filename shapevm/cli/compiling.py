@@ -87,9 +87,9 @@ def _compile_folder(folder: Path, cache_tokens: int | None, options: Options, ou
         return model.exe
     if cache_tokens is not None:
         raise click.UsageError(_NO_CACHE)
-    from ..text.opening import compile_folder
+    from ..text import open_text_model
 
-    opened = compile_folder(folder, options, "generic")
+    opened = open_text_model(folder, options, "generic")
     opened.save(output)
     return opened.executable
 

@@ -71,7 +71,7 @@ def serve_command(
     """
     try:
         from ..serve.logs import set_up
-        from ..serve.server import Address, serve
+        from ..serve.server import serve
     except ModuleNotFoundError as error:
         raise failure(f"{error.name} is not installed: pip install 'shapevm[serve]'", FAILED) from None
 
@@ -83,7 +83,7 @@ def serve_command(
         service = _conversing(artifact, name, limits)
     else:
         service = _service(loaded(artifact, **options), name, limits)
-    serve(service, Address(host, port, uds))
+    serve(service, host, port, uds)
 
 
 def _conversing(folder: Path, name: str | None, limits: Limits) -> Service:

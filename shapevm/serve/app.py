@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette import routing
@@ -25,7 +26,7 @@ from .generation import pieces
 from .logs import LOG
 from .metrics import Metrics
 from .models import Service
-from .protocols import PAGES, ROUTES, Page, Route
+from .protocols import GET, ROUTES, Route
 from .refusals import CLIENT_LEFT, FAILED, FORMS, TOO_LATE, UNAVAILABLE, Refused, refusal_of
 
 _RECORD = "shapevm.record"
@@ -40,7 +41,7 @@ Result = TypeVar("Result")
 class Endpoint:
     """Answers the requests of one row of the table of routes."""
 
-    def __init__(self, service: Service, row: Page | Route, readers: ThreadPoolExecutor) -> None:
+    def __init__(self, service: Service, row: Route, readers: ThreadPoolExecutor) -> None:
         self._service, self._row, self._readers = service, row, readers
 
     async def __call__(self, request: Request) -> Response:
@@ -64,19 +65,21 @@ class Endpoint:
 
     async def _answer(self, request: Request, record: dict[str, Any]) -> Response:
         row, service = self._row, self._service
-        if isinstance(row, Page):
-            page = await asyncio.to_thread(row.answer, service, request.path_params)
-            return _response(work.Answer.json(page))
+        given = work.Request(request.headers, request.path_params)
+        if row.method == GET:
+            return _response(await asyncio.to_thread(row.todo, service, given))
         with ExitStack() as held:
             place = held.enter_context(service.admission.admitted())
-            given = work.Request(await place.body(request), request.headers, request.path_params)
+            given = replace(given, body=await place.body(request))
             if len(given.body) <= _SMALL_BODY:
-                todo = row.read(service, given)
+                todo = row.todo(service, given)
             else:
-                todo = await _unless_left(request, self._in_thread(row.read, service, given))
+                todo = await _unless_left(request, self._in_thread(row.todo, service, given))
             del given  # the body may be large
             if isinstance(todo, work.Work):
                 return _response(await _unless_left(request, self._run(todo, record)))
+            if not isinstance(todo, Choices):
+                return _response(todo)
             generations = await self._in_thread(todo.start, service.language_model)
             if not todo.is_stream:
                 return _response(await _unless_left(request, self._written(todo, generations, record)))
@@ -166,7 +169,8 @@ class _Stream(StreamingResponse):
                     each.cancel()
 
 
-def _response(answer: work.Answer) -> Response:
+def _response(found: Any) -> Response:
+    answer = found if isinstance(found, work.Answer) else work.Answer.json(found)
     return Response(answer.body, media_type=answer.media_type, headers=dict(answer.headers))
 
 
@@ -250,19 +254,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
 def application(service: Service) -> ASGIApp:
     """Return the application for a model."""
     readers = ThreadPoolExecutor(_READERS, "shapevm-reader")
-
-    async def metrics(request: Request) -> Response:
-        body, media_type = service.metrics.text(request.headers.get("accept", ""))
-        return Response(body, media_type=media_type)
-
-    rows: list[Page | Route] = [*PAGES, *ROUTES]
     routes = [
-        routing.Route(
-            row.path,
-            Endpoint(service, row, readers).__call__,
-            methods=["GET" if isinstance(row, Page) else "POST"],
-        )
-        for row in rows
+        routing.Route(row.path, Endpoint(service, row, readers).__call__, methods=[row.method])
+        for row in ROUTES
     ]
-    routes.append(routing.Route("/metrics", metrics, methods=["GET"]))
     return Observed(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), service.metrics)

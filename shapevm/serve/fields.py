@@ -23,21 +23,6 @@ class Field(NamedTuple):
     default: Any = Missing
 
 
-def is_text(value: Any) -> bool:
-    """Whether a value is a string."""
-    return isinstance(value, str)
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is a whole number from 1."""
-    return type(value) is int and value >= 1
-
-
-def is_list(value: Any) -> bool:
-    """Whether a value is a list."""
-    return isinstance(value, list)
-
-
 def is_token_ids(value: Any) -> bool:
     """Whether a value is a list of token ids, perhaps empty."""
     return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 31 for one in value)
@@ -48,11 +33,11 @@ def optional(field: Field) -> Field:
     return Field(lambda value: value is None or field.is_valid(value), field.wanted, None)
 
 
-TEXT = Field(is_text, "a string")
-COUNT = Field(is_count, "a whole number, 1 or more")
+TEXT = Field(lambda value: isinstance(value, str), "a string")
+COUNT = Field(lambda value: type(value) is int and value >= 1, "a whole number, 1 or more")
 FLAG = Field(lambda value: isinstance(value, bool), "true or false")
 OBJECT = Field(lambda value: isinstance(value, dict), "an object")
-LIST = Field(is_list, "a list")
+LIST = Field(lambda value: isinstance(value, list), "a list")
 ANY = Field(lambda value: True, "any value")
 
 
@@ -68,20 +53,17 @@ def flag(default: bool) -> Field:
 
 def number(least: float, most: float, default: float) -> Field:
     """Return a field that holds a number in a range, and may be absent or null."""
-
-    def is_valid(value: Any) -> bool:
-        return type(value) in (int, float) and least <= value <= most
-
-    return optional(Field(is_valid, f"a number from {least:g} to {most:g}"))._replace(default=default)
+    return _within(least, most, default, (int, float), f"a number from {least:g} to {most:g}")
 
 
 def whole(least: int, most: int, default: int | None) -> Field:
     """Return a field that holds a whole number in a range, and may be absent or null."""
+    return _within(least, most, default, (int,), f"a whole number from {least} to {most}")
 
-    def is_valid(value: Any) -> bool:
-        return type(value) is int and least <= value <= most
 
-    return optional(Field(is_valid, f"a whole number from {least} to {most}"))._replace(default=default)
+def _within(least: float, most: float, default: Any, kinds: tuple[type, ...], wanted: str) -> Field:
+    field = Field(lambda value: type(value) in kinds and least <= value <= most, wanted)
+    return optional(field)._replace(default=default)
 
 
 def parsed(body: bytes | memoryview) -> Any:

@@ -5,50 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import Executable, get_threads
 from .admission import Admission
 from .batches import Batcher, Rules
-from .inference import Inference, call
+from .inference import VERSION, Inference, call
 from .limits import Limits
 from .metrics import Metrics
 from .refusals import Refused
 
 if TYPE_CHECKING:
+    from .. import CrossEncoder, SentenceEncoder
     from ..llm import LanguageModel
     from ..vm.cancel import CancelFlag
 
-Pair = tuple[str, str]
-
-
-class TextModel(Protocol):
-    """A model of texts, with its tokenizer. Threads may share it."""
-
-    @property
-    def kind(self) -> Literal["encoder", "cross-encoder"]:
-        """What `run` returns."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        ...
-
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a text or pair."""
-        ...
-
-    def tokenize(self, texts: Sequence[Any], *, prompt: str | None = None) -> Sequence[Sequence[int]]:
-        """Return the tokens of each text or pair, cut to `max_length`."""
-        ...
-
-    def run(self, tokens: Sequence[Sequence[int]]) -> np.ndarray[Any, Any]:
-        """Run one batch: f32[texts, width] of an encoder, f32[pairs, labels] of a cross-encoder."""
-        ...
+    TextModel = SentenceEncoder | CrossEncoder
 
 
 class Service:
@@ -100,10 +74,14 @@ class Service:
             raise Refused(f"{self.name!r} is no language model; GET /info names the routes that it has", 404)
         return self.language
 
-    def check_name(self, name: str | None) -> None:
-        """Raise Refused unless a request names this model or none."""
+    def check_name(self, name: str | None, version: str | None = None) -> None:
+        """Raise Refused unless a request names this model and its version, or none."""
         if name not in (None, self.name):
             raise Refused(f"model {name[:60]!r} is unknown; this server has {self.name!r}", 404)
+        if version not in (None, VERSION):
+            raise Refused(
+                f"version {version[:20]!r} of {self.name!r} is unknown; there is version {VERSION!r}", 404
+            )
 
     def check(self) -> None:
         """Raise an error if the program cannot be called: its weights are damaged, or its file was
@@ -122,6 +100,14 @@ class Service:
 
 
 def _encode(
-    text: TextModel, tokens: Sequence[Sequence[int]], cancel: CancelFlag | None
+    text: TextModel, items: Sequence[tuple[Sequence[int], str | None]], cancel: CancelFlag | None
 ) -> list[np.ndarray[Any, Any]]:
-    return list(np.asarray(text.run(tokens), np.float32))
+    """Return one result of each text. items: tokens, and the name of a result whose rows are those of tokens;
+    None: the model's own."""
+    found: dict[int, np.ndarray[Any, Any]] = {}
+    for name in dict.fromkeys(name for _, name in items):
+        rows = {index: tokens for index, (tokens, own) in enumerate(items) if own == name}
+        results = np.asarray(text.run(list(rows.values()), name), np.float32)
+        for (index, tokens), row in zip(rows.items(), results, strict=True):
+            found[index] = row if name is None else row[: len(tokens)]
+    return [found[index] for index in range(len(items))]

@@ -2,76 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import __version__
-from .chat import Choices, chat_completions, completions
+from .chat import chat_completions, completions
 from .models import Service
-from .refusals import Refused
-from .texts import embed, embeddings, predict, rerank
-from .work import Request, Work
+from .refusals import UNAVAILABLE, Refused
+from .texts import EMBED, EMBED_ALL, EMBEDDINGS, PREDICT, rerank, tokenize
+from .work import Answer, Request
 
-_MISSING = 404
-
-
-class Page(NamedTuple):
-    """A route that is answered at once: GET `path`. `answer`: from the service and the parts of the path."""
-
-    path: str
-    answer: Callable[[Service, Mapping[str, str]], dict[str, Any]]
-    form: str = "plain"
+GET = "GET"
 
 
 class Route(NamedTuple):
-    """A route whose requests are work for a batcher, or texts to generate: POST `path`."""
+    """A route. `read`: returns `Work` for a batcher, texts to generate (`Choices`), an `Answer`, or what an
+    answer's JSON holds. `needs`: the kind of text model that it is for. Requests of GET have no body and are
+    answered at once, also by a server that is full."""
 
     path: str
-    read: Callable[[Service, Request], Work | Choices]
+    read: Callable[[Service, Request], Any]
     form: str = "plain"
+    needs: str = ""
+    method: str = "POST"
+
+    def todo(self, service: Service, request: Request) -> Any:
+        """Read a request. Raises Refused, also if the model or its kind is another one."""
+        service.check_name(request.path.get("name"), request.path.get("version"))
+        if self.needs and (own := service.text_model.kind) != self.needs:
+            raise Refused(
+                f"{service.name!r} is a model of another kind: {own}; the route needs {self.needs}", 404
+            )
+        return self.read(service, request)
 
 
-def _named(service: Service, path: Mapping[str, str]) -> None:
-    """Raise Refused unless the path names the model and its version."""
-    version = path.get("version", "1")
-    service.check_name(path.get("name"))
-    if version != "1":
-        raise Refused(
-            f"version {version[:20]!r} of {service.name!r} is unknown; there is version '1'", _MISSING
-        )
-
-
-def _metadata(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    _named(service, path)
-    return service.inference.metadata()
-
-
-def _model_ready(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    _named(service, path)
-    return {"name": service.name, **_ready(service, path)}
-
-
-def _infer(service: Service, request: Request) -> Work:
-    _named(service, request.path)
-    return service.inference.infer(request)
-
-
-def _ready(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
+def _ready(service: Service, request: Request) -> dict[str, Any]:
     if service.is_draining:
-        raise Refused("the server ends and takes no further requests", 503)
+        raise Refused("the server ends and takes no further requests", UNAVAILABLE)
     service.check()
     return {"ready": True}
 
 
-def _live(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    return {"live": True}
-
-
-def _server(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    return service.inference.server()
-
-
-def _info(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
+def _info(service: Service, request: Request) -> dict[str, Any]:
     """Return a description of the server, with the names that text-embeddings-inference uses."""
     limits, text = service.limits, service.text or service.language
     return {
@@ -83,55 +55,49 @@ def _info(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
         "max_batch_tokens": limits.batch_tokens,
         "max_client_batch_size": limits.max_texts,
         "max_body_bytes": limits.max_body,
-        "routes": [*(row.path for row in PAGES), *(row.path for row in ROUTES)],
+        "routes": [row.path for row in ROUTES],
     }
 
 
-def _models(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    """Return OpenAI's list of models."""
-    return {"object": "list", "data": [_model(service, path)]}
-
-
-def _model(service: Service, path: Mapping[str, str]) -> dict[str, Any]:
-    _named(service, path)
+def _model(service: Service, request: Request) -> dict[str, Any]:
+    """Return OpenAI's description of a model."""
     return {"id": service.name, "object": "model", "created": 0, "owned_by": "shapevm"}
 
 
-def _of(kind: str, read: Callable[[Service, Request], Work]) -> Callable[[Service, Request], Work]:
-    """Return a reader of requests that refuses a model of texts of another kind."""
-
-    def checked(service: Service, request: Request) -> Work:
-        own = service.text_model.kind
-        if own != kind:
-            raise Refused(
-                f"{service.name!r} is a model of another kind: {own}; the route needs {kind}", _MISSING
-            )
-        return read(service, request)
-
-    return checked
+def _models(service: Service, request: Request) -> dict[str, Any]:
+    return {"object": "list", "data": [_model(service, request)]}
 
 
-_MODEL = "/v2/models/{name}"
-PAGES = (
-    Page("/health", _ready),
-    Page("/info", _info),
-    Page("/v1/models", _models, "openai"),
-    Page("/v1/models/{name}", _model, "openai"),
-    Page("/v2", _server),
-    Page("/v2/health/live", _live),
-    Page("/v2/health/ready", _ready),
-    *(Page(path, _metadata) for path in (_MODEL, f"{_MODEL}/versions/{{version}}")),
-    *(Page(f"{path}/ready", _model_ready) for path in (_MODEL, f"{_MODEL}/versions/{{version}}")),
-)
+def _metrics(service: Service, request: Request) -> Answer:
+    return Answer(*service.metrics.text(request.headers.get("accept", "")))
+
+
+def _of_model(path: str) -> tuple[Route, ...]:
+    """Return the Open Inference Protocol's routes of a model."""
+    return (
+        Route(path, lambda service, request: service.inference.metadata(), method=GET),
+        Route(f"{path}/ready", lambda *given: {"name": given[0].name, **_ready(*given)}, method=GET),
+        Route(f"{path}/infer", lambda service, request: service.inference.infer(request)),
+    )
+
+
 ROUTES = (
-    *(Route(f"{path}/infer", _infer) for path in (_MODEL, f"{_MODEL}/versions/{{version}}")),
-    Route("/v1/embeddings", _of("encoder", embeddings), "openai"),
+    Route("/health", _ready, method=GET),
+    Route("/info", _info, method=GET),
+    Route("/metrics", _metrics, method=GET),
+    Route("/v2", lambda service, request: service.inference.server(), method=GET),
+    Route("/v2/health/live", lambda service, request: {"live": True}, method=GET),
+    Route("/v2/health/ready", _ready, method=GET),
+    *_of_model("/v2/models/{name}"),
+    *_of_model("/v2/models/{name}/versions/{version}"),
+    Route("/v1/models", _models, "openai", method=GET),
+    Route("/v1/models/{name}", _model, "openai", method=GET),
+    *(Route(path, EMBEDDINGS.read, "openai", "encoder") for path in ("/v1/embeddings", "/embeddings")),
     Route("/v1/chat/completions", chat_completions, "openai"),
     Route("/v1/completions", completions, "openai"),
-    Route("/embed", _of("encoder", embed), "tei"),
-    Route("/predict", _of("cross-encoder", predict), "tei"),
-    *(
-        Route(path, _of("cross-encoder", rerank), "rerank")
-        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
-    ),
+    Route("/embed", EMBED.read, "tei", "encoder"),
+    Route("/embed_all", EMBED_ALL.read, "tei", "encoder"),
+    Route("/tokenize", tokenize, "tei"),
+    Route("/predict", PREDICT.read, "tei", "cross-encoder"),
+    *(Route(path, rerank, "rerank", "cross-encoder") for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
 )

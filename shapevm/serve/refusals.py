@@ -21,29 +21,28 @@ class Refused(Exception):
         self.status, self.headers = status, dict(headers or {})
 
 
-#: Errors of a call -> status; others are failures of the server. The first row that fits counts.
+#: Errors of a call -> status. The first row that fits counts.
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.LimitExceeded, TOO_LARGE),
     (errors.OutOfMemory, UNAVAILABLE),
     (errors.DeadlineExceeded, TOO_LATE),
     (errors.Cancelled, UNAVAILABLE),
-    (errors.ArtifactError, FAILED),
-    (errors.FileError, FAILED),
-    (errors.TargetError, FAILED),
-    (errors.KernelError, FAILED),
-    (errors.CompileError, FAILED),
-    (errors.ExternError, FAILED),
-    (errors.InternalError, FAILED),
     (errors.Error, INVALID),
 )
+#: Errors that are failures of the server.
+_FAILURES = (
+    errors.ArtifactError, errors.FileError, errors.TargetError, errors.KernelError, errors.CompileError,
+    errors.ExternError, errors.InternalError,
+)  # fmt: skip
 
 
 def refusal_of(error: Exception) -> Refused | None:
     """Return what a client is told about an error of a call; None if it is a failure of the server."""
     if isinstance(error, Refused):
         return error
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), FAILED)
-    return None if status == FAILED else Refused(str(error), status)
+    if isinstance(error, _FAILURES) or not isinstance(error, errors.Error):
+        return None
+    return Refused(str(error), next(status for kind, status in _STATUS if isinstance(error, kind)))
 
 
 @dataclass(frozen=True)

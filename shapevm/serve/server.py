@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -16,19 +14,7 @@ from .logs import LOG
 from .memory import trimming
 from .models import Service
 
-if TYPE_CHECKING:
-    from .limits import Limits
-
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than load balancers keep theirs
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a server listens: a host and port, or a Unix socket."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: Path | None = None
 
 
 class _Server(uvicorn.Server):
@@ -44,27 +30,24 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _config(service: Service, address: Address, limits: Limits) -> uvicorn.Config:
-    return uvicorn.Config(
+def serve(service: Service, host: str, port: int, uds: Path | None) -> None:
+    """Serve at a host and port, or a Unix socket, until SIGTERM or Ctrl-C; then accept no more, let the
+    running requests end for `Limits.drain` seconds, cancel the rest, and return. The service is closed."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)  # uvicorn raises the signals again when it has ended
+    config = uvicorn.Config(
         application(service),
-        host=address.host,
-        port=address.port,
-        uds=None if address.uds is None else str(address.uds),
+        host=host,
+        port=port,
+        uds=None if uds is None else str(uds),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=limits.drain,
+        timeout_graceful_shutdown=service.limits.drain,
     )
-
-
-def serve(service: Service, address: Address) -> None:
-    """Serve until SIGTERM or Ctrl-C; then accept no more, let the running requests end for `Limits.drain`
-    seconds, cancel the rest, and return. The service is closed."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)  # uvicorn raises the signals again when it has ended
-    server = _Server(_config(service, address, service.limits), service)
+    server = _Server(config, service)
     gc.collect()
     gc.freeze()  # what exists by now stays: a collection that goes through it would hold up requests
     LOG.info("serving %s", service.name)

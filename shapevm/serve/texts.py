@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from .fields import (
     FLAG,
     LIST,
     TEXT,
+    Field,
     checked,
     choice,
     flag,
@@ -28,121 +28,69 @@ from .refusals import TOO_LARGE, Refused
 from .work import Answer, Request, Work
 
 if TYPE_CHECKING:
-    from .models import Pair, Service
+    from .models import Service
 
 Array = np.ndarray[Any, Any]
 Results = Sequence[Array]
 _UNIT = 1e-4  # how far the length of a vector of length 1 may be from it
 
-_EMBEDDINGS = {
-    "input": ANY._replace(wanted="a text, a list of texts, token ids, or a list of lists of token ids"),
-    "model": optional(TEXT), "encoding_format": choice("float", "base64"),
-    "dimensions": optional(COUNT), "user": optional(TEXT),
-}  # fmt: skip
-_EMBED = {
-    "inputs": ANY._replace(wanted="a text or a list of texts"), "normalize": flag(True),
-    "truncate": optional(FLAG), "dimensions": optional(COUNT),
-}  # fmt: skip
-_PREDICT = {"inputs": ANY, "raw_scores": flag(False), "truncate": optional(FLAG)}
-#: Cohere's and Jina's.
-_RERANK = {
-    "query": TEXT, "documents": LIST, "model": optional(TEXT), "top_n": optional(COUNT),
-    "return_documents": flag(False),
-}  # fmt: skip
-_TEI_RERANK = {
-    "query": TEXT, "texts": LIST, "return_text": flag(False), "raw_scores": flag(False),
-    "truncate": optional(FLAG),
-}  # fmt: skip
+
+class Asked(NamedTuple):
+    """A request that was read: the model's name, the fields, the texts, and their tokens."""
+
+    model: str
+    given: Mapping[str, Any]
+    texts: Sequence[Any]
+    tokens: Sequence[Sequence[int]]
 
 
-def embeddings(service: Service, request: Request) -> Work:
-    """Read OpenAI's POST /v1/embeddings."""
-    given = checked(parsed(request.body), _EMBEDDINGS)
-    service.check_name(given["model"])
-    tokens = _tokens_of(service, given["input"])
-    as_text = given["encoding_format"] == "base64"
+class Form(NamedTuple):
+    """A form of requests. `fields`: of its JSON. `texts`: from these to its texts, pairs of texts or lists of
+    token ids. `write`: from the request and the results of its texts to the answer's JSON. `result`: the
+    name of a result of tokens, None: the model's own."""
 
-    def answer(results: Results) -> Answer:
-        vectors = (_cut(row, given["dimensions"]) for row in results)
-        data = [
-            {"object": "embedding", "index": index, "embedding": _base64(row) if as_text else row}
-            for index, row in enumerate(vectors)
-        ]
-        n = sum(map(len, tokens))
-        usage = {"prompt_tokens": n, "total_tokens": n}
-        return Answer.json({"object": "list", "data": data, "model": service.name, "usage": usage})
+    fields: Mapping[str, Field]
+    texts: Callable[[Mapping[str, Any]], Sequence[Any]]
+    write: Callable[[Asked, Results], Any]
+    result: str | None = None
 
-    return _work(service, tokens, answer)
+    def read(self, service: Service, request: Request) -> Work:
+        """Read a request. Raises Refused."""
+        return self.work(service, parsed(request.body))
 
+    def work(self, service: Service, body: Any) -> Work:
+        """Return the work of a request from the value of its JSON. Raises Refused."""
+        given = checked(body, self.fields)
+        service.check_name(given.get("model"))
+        texts = self.texts(given)
+        if self.result is not None:
+            service.text_model.check_token_embeddings()
+        tokens = _tokens(service, texts, given.get("prompt_name"))
+        asked = Asked(service.name, given, texts, tokens)
 
-def embed(service: Service, request: Request) -> Work:
-    """Read TEI's POST /embed."""
-    given = checked(parsed(request.body), _EMBED)
-    tokens = _tokenized(service, _texts(given["inputs"], "field 'inputs'"))
-    prepare = _unit if given["normalize"] else _same
+        def answer(results: Results) -> Answer:
+            if not all(np.isfinite(row).all() for row in results):
+                raise ValueError("the model gave values that are not finite")
+            return Answer.json(self.write(asked, results))
 
-    def answer(results: Results) -> Answer:
-        return Answer.json([prepare(_cut(row, given["dimensions"])) for row in results])
-
-    return _work(service, tokens, answer)
-
-
-def predict(service: Service, request: Request) -> Work:
-    """Read TEI's POST /predict: one text or pair, or a list of lists of one or two texts."""
-    given = checked(parsed(request.body), _PREDICT)
-    _scores_only(given["raw_scores"])
-    inputs = given["inputs"]
-    is_list = isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], list)
-    texts = [_text_or_pair(each) for each in (inputs if is_list else [inputs])]
-
-    def answer(results: Results) -> Answer:
-        rows = [_labels(row) for row in results]
-        return Answer.json(rows if is_list else rows[0])
-
-    return _work(service, _tokenized(service, texts), answer)
+        items = [(each, self.result) for each in tokens]
+        return Work(service.text_batcher, items, [max(1, len(each)) for each in tokens], answer)
 
 
 def rerank(service: Service, request: Request) -> Work:
     """Read POST /rerank in Cohere's, Jina's ("documents") or TEI's ("texts") form."""
     body = parsed(request.body)
-    if isinstance(body, dict) and "texts" in body:
-        return _tei_rerank(service, checked(body, _TEI_RERANK))
-    given = checked(body, _RERANK)
-    service.check_name(given["model"])
-    documents = [_document(each, index) for index, each in enumerate(given["documents"])]
-    tokens = _pairs(service, given["query"], documents)
-
-    def answer(results: Results) -> Answer:
-        rows = [{"index": index, "relevance_score": score} for index, score in _ranked(results)]
-        if given["return_documents"]:
-            rows = [row | {"document": {"text": documents[row["index"]]}} for row in rows]
-        return Answer.json(
-            {
-                "id": str(uuid.uuid4()), "model": service.name, "results": rows[: given["top_n"]],
-                "usage": {"total_tokens": sum(map(len, tokens))},
-                "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
-            }
-        )  # fmt: skip
-
-    return _work(service, tokens, answer)
+    is_tei = isinstance(body, dict) and "texts" in body
+    return (_TEI_RERANK if is_tei else _RERANK).work(service, body)
 
 
-def _tei_rerank(service: Service, given: dict[str, Any]) -> Work:
-    _scores_only(given["raw_scores"])
-    texts = _texts(given["texts"], "field 'texts'")
-
-    def answer(results: Results) -> Answer:
-        rows: list[dict[str, Any]] = [{"index": index, "score": score} for index, score in _ranked(results)]
-        return Answer.json(
-            [row | {"text": texts[row["index"]]} for row in rows] if given["return_text"] else rows
-        )
-
-    return _work(service, _pairs(service, given["query"], texts), answer)
-
-
-def _scores_only(raw: bool) -> None:
-    if raw:
-        raise Refused("raw_scores is true, but the model gives scores; leave it out")
+def tokenize(service: Service, request: Request) -> list[list[dict[str, Any]]]:
+    """Answer POST /tokenize: the tokens of texts, which are not cut."""
+    given = checked(parsed(request.body), _TOKENIZE)
+    texts, model = _checked_number(service, _inputs(given)), service.text_model
+    prompt = _prompt(service, given["prompt_name"])
+    rows = model.spans([prompt + text for text in texts], with_special=given["add_special_tokens"])
+    return [[span._asdict() for span in row] for row in rows]
 
 
 # What is given ----------------------------------------------------------------------------------------
@@ -161,11 +109,48 @@ def _texts(given: Any, what: str) -> list[str]:
     return texts
 
 
-def _text_or_pair(given: Any) -> str | Pair:
+def _inputs(given: Mapping[str, Any]) -> list[str]:
+    return _texts(given["inputs"], "field 'inputs'")
+
+
+def _texts_or_ids(given: Mapping[str, Any]) -> list[Any]:
+    """Return OpenAI's `input`: texts or token ids, one or a list."""
+    found = given["input"]
+    first = found[0] if isinstance(found, list) and found else None
+    if type(first) is not int and not isinstance(first, list):
+        return _texts(found, "field 'input'")
+    rows: list[Any] = [found] if type(first) is int else found
+    wrong = next((index for index, row in enumerate(rows) if not is_token_ids(row) or not row), None)
+    if wrong is not None:
+        raise Refused(f"field 'input': element {wrong} must be a list of token ids, 1 or more")
+    return rows
+
+
+def _is_list_of_lists(inputs: Any) -> bool:
+    return isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], list)
+
+
+def _texts_or_pairs(given: Mapping[str, Any]) -> list[str | tuple[str, str]]:
+    """Return the `inputs` of /predict: one text or pair, or a list of lists of one or two texts."""
+    inputs = given["inputs"]
+    return list(map(_text_or_pair, inputs if _is_list_of_lists(inputs) else [inputs]))
+
+
+def _text_or_pair(given: Any) -> str | tuple[str, str]:
     one, *rest = _texts(given, "an input")
     if len(rest) > 1:
         raise Refused(f"an input has {len(rest) + 1} texts; it must have one or two")
     return (one, rest[0]) if rest else one
+
+
+def _pairs(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(given["query"], text) for text in _texts(given["texts"], "field 'texts'")]
+
+
+def _pairs_of_documents(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not given["documents"]:
+        raise Refused("there are no documents; give at least one")
+    return [(given["query"], _document(each, index)) for index, each in enumerate(given["documents"])]
 
 
 def _document(given: Any, index: int) -> str:
@@ -177,62 +162,75 @@ def _document(given: Any, index: int) -> str:
     return text
 
 
-def _tokens_of(service: Service, given: Any) -> list[Sequence[int]]:
-    """Return the tokens of OpenAI's `input`: texts or token ids, one or a list."""
-    first = given[0] if isinstance(given, list) and given else None
-    if type(first) is not int and not isinstance(first, list):
-        return _tokenized(service, _texts(given, "field 'input'"))
-    rows = [given] if type(first) is int else given
-    text = service.text_model
-    for index, row in enumerate(rows):
-        if not is_token_ids(row) or not 0 < len(row) <= text.max_length:
-            raise Refused(
-                f"field 'input': element {index} must be a list of 1 to {text.max_length} token ids"
-            )
-    return _limited(service, rows)
-
-
-def _pairs(service: Service, query: str, documents: Sequence[str]) -> list[Sequence[int]]:
-    if not documents:
-        raise Refused("there are no documents; give at least one")
-    return _tokenized(service, [(query, document) for document in documents])
-
-
-def _tokenized(service: Service, texts: Sequence[str | Pair]) -> list[Sequence[int]]:
-    _check_number(service, len(texts))
-    return _limited(service, list(service.text_model.tokenize(texts)))
-
-
-def _limited(service: Service, tokens: list[Sequence[int]]) -> list[Sequence[int]]:
-    """Return the tokens. Raises Refused if they are too many for a request."""
-    _check_number(service, len(tokens))
-    n, most = sum(map(len, tokens)), service.limits.max_tokens
-    if n > most:
-        raise Refused(f"the request has {n} tokens; the limit is {most}", TOO_LARGE)
-    return tokens
-
-
-def _check_number(service: Service, n: int) -> None:
+def _checked_number(service: Service, texts: Sequence[Any]) -> Sequence[Any]:
     most = service.limits.max_texts
-    if n > most:
-        raise Refused(f"the request has {n} texts; the limit is {most}", TOO_LARGE)
+    if len(texts) > most:
+        raise Refused(f"the request has {len(texts)} texts; the limit is {most}", TOO_LARGE)
+    return texts
 
 
-def _work(service: Service, tokens: Sequence[Sequence[int]], answer: Callable[[Results], Answer]) -> Work:
-    return Work(
-        service.text_batcher, tokens, [max(1, len(each)) for each in tokens], partial(_finite, answer)
-    )
+def _prompt(service: Service, name: str | None) -> str:
+    return "" if name is None else service.text_model.prompt_of(None, name)
+
+
+def _tokens(service: Service, texts: Sequence[Any], prompt_name: str | None) -> Sequence[Sequence[int]]:
+    """Return the tokens of texts; token ids are returned as they are. Raises Refused if there are too
+    many."""
+    limits, model = service.limits, service.text_model
+    tokens: Sequence[Sequence[int]] = _checked_number(service, texts)
+    if not isinstance(texts[0], list):
+        tokens = model.tokenize(texts, prompt=_prompt(service, prompt_name))
+    longest, n = max(map(len, tokens)), sum(map(len, tokens))
+    if longest > model.max_length:
+        raise Refused(f"a text has {longest} token ids; there must be at most {model.max_length}")
+    if n > limits.max_tokens:
+        raise Refused(f"the request has {n} tokens; the limit is {limits.max_tokens}", TOO_LARGE)
+    return tokens
 
 
 # What is returned -------------------------------------------------------------------------------------
 
 
-def _finite(answer: Callable[[Results], Answer], results: Results) -> Answer:
-    """Return the answer from results that JSON holds. Raises ValueError for others: a failure of the
-    server."""
-    if not all(np.isfinite(row).all() for row in results):
-        raise ValueError("the model gave values that are not finite")
-    return answer(results)
+def _embeddings(asked: Asked, results: Results) -> dict[str, Any]:
+    dimensions, as_text = asked.given["dimensions"], asked.given["encoding_format"] == "base64"
+    vectors = (_cut(row, dimensions) for row in results)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _base64(row) if as_text else row}
+        for index, row in enumerate(vectors)
+    ]
+    n = sum(map(len, asked.tokens))
+    usage = {"prompt_tokens": n, "total_tokens": n}
+    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
+
+
+def _vectors(asked: Asked, results: Results) -> list[Array]:
+    found = [_cut(row, asked.given["dimensions"]) for row in results]
+    return list(map(_unit, found)) if asked.given["normalize"] else found
+
+
+def _predictions(asked: Asked, results: Results) -> list[Any]:
+    rows = list(map(_labels, results))
+    return rows if _is_list_of_lists(asked.given["inputs"]) else rows[0]
+
+
+def _ranking(asked: Asked, results: Results) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = [
+        {"index": index, "relevance_score": score} for index, score in _ranked(results)
+    ]
+    if asked.given["return_documents"]:
+        rows = [row | {"document": {"text": asked.texts[row["index"]][1]}} for row in rows]
+    return {
+        "id": str(uuid.uuid4()), "model": asked.model, "results": rows[: asked.given["top_n"]],
+        "usage": {"total_tokens": sum(map(len, asked.tokens))},
+        "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
+    }  # fmt: skip
+
+
+def _tei_ranking(asked: Asked, results: Results) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{"index": index, "score": score} for index, score in _ranked(results)]
+    if not asked.given["return_text"]:
+        return rows
+    return [row | {"text": asked.texts[row["index"]][1]} for row in rows]
 
 
 def _cut(row: Array, dimensions: int | None) -> Array:
@@ -253,10 +251,6 @@ def _scaled(row: Array) -> Array:
     return row / max(np.linalg.norm(row), np.finfo(np.float32).tiny)
 
 
-def _same(row: Array) -> Array:
-    return row
-
-
 def _base64(row: Array) -> str:
     return base64.b64encode(np.ascontiguousarray(row, "<f4").tobytes()).decode()
 
@@ -270,3 +264,41 @@ def _labels(row: Array) -> list[dict[str, Any]]:
     """Return the scores of a text by falling score."""
     order = np.argsort(-row, kind="stable")
     return [{"score": row[index], "label": f"LABEL_{index}"} for index in order]
+
+
+# The forms --------------------------------------------------------------------------------------------
+
+_RAW = Field(lambda value: value is False, "false, for the model gives scores", False)
+_MODEL, _TRUNCATE = optional(TEXT), optional(FLAG)
+_TEI_INPUTS = {
+    "inputs": ANY._replace(wanted="a text or a list of texts"), "truncate": _TRUNCATE,
+    "truncation_direction": choice("Right", "right"), "prompt_name": optional(TEXT),
+}  # fmt: skip
+EMBEDDINGS = Form(
+    {
+        "input": ANY._replace(wanted="a text, a list of texts, token ids, or a list of lists of token ids"),
+        "model": _MODEL, "encoding_format": choice("float", "base64"),
+        "dimensions": optional(COUNT), "user": optional(TEXT),
+    },
+    _texts_or_ids, _embeddings,
+)  # fmt: skip
+EMBED = Form(_TEI_INPUTS | {"normalize": flag(True), "dimensions": optional(COUNT)}, _inputs, _vectors)
+EMBED_ALL = Form(_TEI_INPUTS, _inputs, lambda asked, results: results, "token_embeddings")
+_TOKENIZE = {
+    "inputs": _TEI_INPUTS["inputs"], "add_special_tokens": flag(True), "prompt_name": optional(TEXT),
+}  # fmt: skip
+PREDICT = Form({"inputs": ANY, "raw_scores": _RAW, "truncate": _TRUNCATE}, _texts_or_pairs, _predictions)
+#: Cohere's and Jina's.
+_RERANK = Form(
+    {
+        "query": TEXT, "documents": LIST, "model": _MODEL, "top_n": optional(COUNT),
+        "return_documents": flag(False),
+    },
+    _pairs_of_documents, _ranking,
+)  # fmt: skip
+_TEI_RERANK = Form(
+    {
+        "query": TEXT, "texts": LIST, "return_text": flag(False), "raw_scores": _RAW, "truncate": _TRUNCATE,
+    },
+    _pairs, _tei_ranking,
+)  # fmt: skip

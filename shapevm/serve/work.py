@@ -13,11 +13,11 @@ from .batches import Batcher
 
 @dataclass(frozen=True)
 class Request:
-    """A request to read: its body, its headers, and the parts of its path by name."""
+    """A request to read: its headers, the parts of its path by name, and its body."""
 
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-    path: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str]
+    path: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(frozen=True)

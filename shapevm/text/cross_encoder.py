@@ -11,8 +11,6 @@ import numpy as np
 
 from ..program.executable import Executable
 from ..vm.errors import ArgumentError
-from .folder import open_cross_encoder
-from .opening import opened
 from .text_model import Array, TextModel, as_tensor, check_device, converted
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ class CrossEncoder(TextModel):
         ArgumentError, FileError, ArtifactError: As `SentenceEncoder` does.
     """
 
-    RESULT = SCORES
+    KIND, RESULTS = "cross-encoder", (SCORES, LOGITS)
 
     def __init__(
         self,
@@ -45,17 +43,12 @@ class CrossEncoder(TextModel):
         options: Options | None = None,
         strategy: Strategy | None = None,
     ) -> None:
-        super().__init__(opened(model, "cross-encoder", open_cross_encoder, options, strategy))
-        names = [value.name for value in self.executable.outputs if len(value.shape or ()) == 2]
-        if not {LOGITS, SCORES} <= set(names):
-            raise ArgumentError(
-                f"the program returns {', '.join(names)}; a cross-encoder: {LOGITS}, {SCORES}"
-            )
+        super().__init__(model, options, strategy)
 
     @property
     def num_labels(self) -> int:
         """The number of scores of a pair."""
-        return self._result_shape()[0]
+        return self._width
 
     def predict(
         self,
@@ -95,12 +88,8 @@ class CrossEncoder(TextModel):
         for index, pair in enumerate(pairs):
             if not _is_pair(pair):
                 raise ArgumentError(f"pair {index} is {pair!r:.60}; a cross-encoder takes pairs of texts")
-        results = self._mapped(
-            pairs, self.prompt_of(prompt, prompt_name), batch_size, bool(show_progress_bar)
-        )
-        made = np.zeros((len(pairs), self.num_labels), np.float32)
-        for row, result in zip(made, results, strict=True):
-            row[:] = result[SCORES if activation_fn is None else LOGITS]
+        results = self._mapped(pairs, self.prompt_of(prompt, prompt_name), batch_size, show_progress_bar)
+        made = self._collected(results, len(pairs), SCORES if activation_fn is None else LOGITS)
         made = made if activation_fn is None else _activated(activation_fn, made)
         made = made[:, 0] if self.num_labels == 1 else _softmax(made) if apply_softmax else made
         found = converted(made, convert_to_numpy, convert_to_tensor)

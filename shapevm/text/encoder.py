@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,15 +11,13 @@ import numpy as np
 from ..program.executable import Executable
 from ..vm.errors import ArgumentError
 from . import similarity
-from .folder import open_encoder
-from .opening import opened
-from .text_model import Array, TextModel, as_tensor, check_device, converted
+from .text_model import TOKENS, Array, TextModel, as_tensor, check_device, converted
 
 if TYPE_CHECKING:
     from ..build.options import Options
     from ..vm.codes import Strategy
 
-EMBEDDING, TOKENS = "sentence_embedding", "token_embeddings"
+EMBEDDING = "sentence_embedding"
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # names of prompts
 
 
@@ -42,7 +39,7 @@ class SentenceEncoder(TextModel):
         ArtifactError: The file is no artifact, or holds no sentence encoder.
     """
 
-    RESULT = EMBEDDING
+    KIND, RESULTS = "encoder", (EMBEDDING,)
 
     def __init__(
         self,
@@ -52,16 +49,8 @@ class SentenceEncoder(TextModel):
         strategy: Strategy | None = None,
         token_embeddings: bool = False,
     ) -> None:
-        open_folder = partial(open_encoder, with_tokens=token_embeddings)
-        super().__init__(opened(model, "encoder", open_folder, options, strategy))
-        self._check_outputs()
+        super().__init__(model, options, strategy, with_tokens=token_embeddings)
         self.truncate_dim: int | None = None
-
-    def _check_outputs(self) -> None:
-        shapes = {value.name: value.shape for value in self.executable.outputs}
-        shape = shapes.get(EMBEDDING)
-        if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
-            raise ArgumentError(f"the program returns {', '.join(shapes)}; an encoder returns {EMBEDDING}")
 
     def encode(
         self,
@@ -103,32 +92,22 @@ class SentenceEncoder(TextModel):
         similarity.check_precision(precision)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         _check_texts(texts)
-        results = self._mapped(
-            texts, self.prompt_of(prompt, prompt_name), batch_size, bool(show_progress_bar)
-        )
+        if output_value not in (EMBEDDING, TOKENS):
+            raise ArgumentError(f"output_value is {output_value!r}; it must be {EMBEDDING!r} or {TOKENS!r}")
+        if output_value == TOKENS:
+            self.check_token_embeddings()
+        results = self._mapped(texts, self.prompt_of(prompt, prompt_name), batch_size, show_progress_bar)
         if output_value != EMBEDDING:
-            found: Any = [self._tokens(result, output_value) for result in results]
+            found: Any = [result[output_value] for result in results]
             found = found if convert_to_numpy and not convert_to_tensor else list(map(as_tensor, found))
             return found[0] if isinstance(sentences, str) else found
         n_kept = truncate_dim or self.truncate_dim
-        made = np.zeros((len(texts), *self._result_shape()), np.float32)
-        for row, result in zip(made, results, strict=True):
-            row[:] = result[EMBEDDING]
+        made = self._collected(results, len(texts), EMBEDDING)
         made = np.ascontiguousarray(made[:, :n_kept])
         made = similarity.normalized(made) if normalize_embeddings else made
         made = similarity.quantised(made, precision)
         found = converted(made, convert_to_numpy, convert_to_tensor)
         return found[0] if isinstance(sentences, str) else found
-
-    def _tokens(self, result: Mapping[str, Any], name: str) -> Any:
-        if name != TOKENS:
-            raise ArgumentError(f"output_value is {name!r}; it must be {EMBEDDING!r} or {TOKENS!r}")
-        if name not in result:
-            raise ArgumentError(
-                "the program returns no token embeddings: compile it with SentenceEncoder(folder, "
-                "token_embeddings=True)"
-            )
-        return result[name]
 
     def encode_query(self, sentences: str | Sequence[str], **given: Any) -> Any:
         """Return the embeddings of queries: `encode` with the prompt "query", if the model has one."""
@@ -159,8 +138,7 @@ class SentenceEncoder(TextModel):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return how many numbers an embedding has."""
-        (width,) = self._result_shape()
-        return min(width, self.truncate_dim or width)
+        return min(self._width, self.truncate_dim or self._width)
 
     get_embedding_dimension = get_sentence_embedding_dimension
 

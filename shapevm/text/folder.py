@@ -68,9 +68,8 @@ def open_encoder(folder: Path, with_tokens: bool = False) -> Folder:
             model = model.get_encoder()
         steps = [_step(folder, *row) for row in others]
         made = Embedder(_prepared(model), [step for step in steps if step is not None], with_tokens)
-        read = _tokenizer(transformers, place, model)
-    settings = _settings("encoder", folder, model, read)
-    return Folder(settings, read.tokenizer, made.eval(), False)
+        native = _native_tokenizer(transformers, place)
+    return Folder(*_parts("encoder", folder, place, model, native), made.eval(), False)
 
 
 def open_cross_encoder(folder: Path) -> Folder:
@@ -79,27 +78,43 @@ def open_cross_encoder(folder: Path) -> Folder:
         from .modules import Scorer
 
         model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-        read = _tokenizer(transformers, folder, model)
-        named = _activation_name(model.config)
+        native = _native_tokenizer(transformers, folder)
         default = "Sigmoid" if model.config.num_labels == 1 else "Identity"
-        made = Scorer(_prepared(model), _activation(named or default))
-    takes_types = read.has_types and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-    settings = _settings("cross-encoder", folder, model, read)
-    return Folder(settings, read.tokenizer, made.eval(), takes_types)
+        made = Scorer(_prepared(model), _activation(_activation_name(model.config) or default))
+    has_types = "token_type_ids" in native.model_input_names
+    takes_types = has_types and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+    return Folder(*_parts("cross-encoder", folder, folder, model, native), made.eval(), takes_types)
 
 
-def _settings(kind: Kind, folder: Path, model: Any, read: _Read) -> Settings:
+#: By kind: the function that opens a folder.
+OPENERS: Mapping[Kind, Callable[..., Folder]] = {
+    "encoder": open_encoder, "cross-encoder": open_cross_encoder,
+}  # fmt: skip
+
+
+def _parts(kind: Kind, folder: Path, place: Path, model: Any, native: Any) -> tuple[Settings, Tokenizer]:
+    """Return the settings and the tokenizer of a folder, whose transformer is at `place`."""
+    of_texts: dict[str, Any] = {}
+    for path in sorted(place.glob("sentence_*_config.json")):
+        of_texts = _read(path)
+    backend = native.backend_tokenizer
+    if of_texts.get("do_lower_case"):
+        from tokenizers.normalizers import Lowercase, Sequence
+
+        backend.normalizer = Sequence([Lowercase(), *filter(None, [backend.normalizer])])
+    wanted = of_texts.get("max_seq_length") or min(native.model_max_length, UNLIMITED)
     said = _read(folder / "config_sentence_transformers.json", {})
-    return Settings(
+    settings = Settings(
         kind=kind,
         name=folder.resolve().name,
-        max_length=read.limit,
+        max_length=max(1, min(int(wanted), _positions(model))),
         vocabulary=model.config.vocab_size,
-        pad=read.pad,
+        pad=native.pad_token_id or 0,
         prompts={**PROMPTS, **{str(k): str(v or "") for k, v in (said.get("prompts") or {}).items()}},
         default_prompt=said.get("default_prompt_name") or "",
         similarity=said.get("similarity_fn_name") or "cosine",
     )
+    return settings, Tokenizer(backend.to_str())
 
 
 @contextmanager
@@ -142,33 +157,12 @@ def _prepared(model: Any) -> Any:
     return model.float().eval()
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A folder's tokenizer, the most tokens of a text, the id that fills a batch, and whether the model is
-    told which text of a pair a token is of."""
-
-    tokenizer: Tokenizer
-    limit: int
-    pad: int
-    has_types: bool
-
-
-def _tokenizer(transformers: Any, place: Path, model: Any) -> _Read:
+def _native_tokenizer(transformers: Any, place: Path) -> Any:
+    """Return the tokenizer that transformers reads. Raises ArgumentError for one without tokenizer.json."""
     native = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
     if not getattr(native, "is_fast", False):
         raise ArgumentError(f"{place}: its tokenizer has no form of the package tokenizers (tokenizer.json)")
-    said: dict[str, Any] = {}
-    for path in sorted(place.glob("sentence_*_config.json")):
-        said = _read(path)
-    backend = native.backend_tokenizer
-    if said.get("do_lower_case"):
-        from tokenizers.normalizers import Lowercase, Sequence
-
-        backend.normalizer = Sequence([Lowercase(), *filter(None, [backend.normalizer])])
-    wanted = said.get("max_seq_length") or min(native.model_max_length, UNLIMITED)
-    limit = max(1, min(int(wanted), _positions(model)))
-    has_types = "token_type_ids" in native.model_input_names
-    return _Read(Tokenizer(backend.to_str()), limit, native.pad_token_id or 0, has_types)
+    return native
 
 
 def _positions(model: Any) -> int:

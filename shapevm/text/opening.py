@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from ..program.limits import check_strategy
 from ..program.opening import open_executable
 from ..vm.errors import ArgumentError, ArtifactError
 from .artifact import text_of, with_text, write_changed
-from .folder import Folder, is_folder, kind_of, open_cross_encoder, open_encoder
+from .folder import OPENERS, Folder, is_folder
 from .settings import Kind, Settings
 from .tokens import Tokenizer
 
@@ -46,17 +46,18 @@ class Opened:
 def opened(
     model: str | os.PathLike[str] | Executable,
     kind: Kind,
-    open_folder: Callable[[Path], Folder],
     options: Options | None,
     strategy: Strategy | None,
+    **how: bool,
 ) -> Opened:
-    """Open a text model: a folder, which is compiled, an artifact's path or a loaded artifact.
+    """Open a text model: a folder, which is compiled, an artifact's path or a loaded artifact. `how`: further
+    arguments of the function that opens a folder.
 
     Raises ArgumentError for a model of another kind, ArtifactError for an artifact without a text model, and
     the errors of `compile` and `load`.
     """
     if not isinstance(model, Executable) and is_folder(model):
-        return _compiled(open_folder(Path(model)), options, strategy)
+        return _compiled(OPENERS[kind](Path(model), **how), options, strategy)
     if options is not None:
         raise ArgumentError("options are those of a compilation, and this model is compiled: give a folder")
     exe = model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
@@ -97,9 +98,3 @@ def _packed(options: Options | None) -> Options:
 
     given = options or Options()
     return given if given.pack else replace(given, pack="auto")
-
-
-def compile_folder(folder: Path, options: Options | None = None, strategy: Strategy | None = None) -> Opened:
-    """Compile the text model of a folder, whichever kind it is. Raises as `SentenceEncoder` does."""
-    open_folder = open_encoder if kind_of(folder) == "encoder" else open_cross_encoder
-    return _compiled(open_folder(folder), options, strategy)

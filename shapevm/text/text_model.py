@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..program.executable import Executable
 from ..vm.errors import ArgumentError
-from .opening import IDS, MASK, TYPES, Opened
+from .opening import IDS, MASK, TYPES, opened
 from .settings import Kind
-from .tokens import Text, Tokens
+from .tokens import Span, Text, Tokens
+
+if TYPE_CHECKING:
+    from ..build.options import Options
+    from ..vm.codes import Strategy
 
 Array = np.ndarray[Any, Any]
+TOKENS = "token_embeddings"  # the result with the state of each token
 CHUNK = 16  # texts that are tokenized at a time
 MAX_TOKENS = 512  # of a batch: longer ones are 2 % faster, and take memory
 
@@ -24,17 +29,31 @@ class TextModel:
     """A program over token ids with its tokenizer.
 
     `max_tokens`: places of a batch; `threads`: batches that run at once, None: one for each thread that runs
-    kernels (`shapevm.set_threads`). Threads may share a model. `RESULT`: the name of the result that `run`
-    returns.
+    kernels (`shapevm.set_threads`). Threads may share a model. `RESULTS`: the names of results, [texts,
+    width], that a program has; `run` returns the first.
     """
 
-    RESULT: ClassVar[str]
+    KIND: ClassVar[Kind]
+    RESULTS: ClassVar[tuple[str, ...]]
 
-    def __init__(self, model: Opened) -> None:
-        self._opened = model
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Executable,
+        options: Options | None,
+        strategy: Strategy | None,
+        **how: bool,
+    ) -> None:
+        """`how`: further arguments of the function that opens a folder."""
+        self._opened = opened(model, self.KIND, options, strategy, **how)
         self.max_tokens = MAX_TOKENS
         self.threads: int | None = None
-        self._names = [value.name for value in model.executable.inputs]
+        self._names = [value.name for value in self.executable.inputs]
+        shapes = {value.name: value.shape or () for value in self.executable.outputs}
+        if any(len(shapes.get(name, ())) != 2 for name in self.RESULTS):
+            raise ArgumentError(
+                f"the program returns {', '.join(shapes)}; this class needs {', '.join(self.RESULTS)}"
+            )
+        self._width = int(shapes[self.RESULTS[0]][1])
 
     @property
     def executable(self) -> Executable:
@@ -103,14 +122,28 @@ class TextModel:
             texts = [_prompted(text, prompt) for text in texts]
         return self._opened.tokenizer.encode(texts, self.max_length)
 
-    def run(self, tokens: Sequence[Sequence[int]]) -> Array:
+    def spans(self, texts: Sequence[str], *, with_special: bool = True) -> list[list[Span]]:
+        """Return all tokens of each text with their places in it; `with_special`: and those that the
+        tokenizer adds."""
+        return self._opened.tokenizer.spans(texts, with_special)
+
+    def check_token_embeddings(self) -> None:
+        """Raise ArgumentError unless the program returns the state of each token."""
+        if TOKENS not in [value.name for value in self.executable.outputs]:
+            raise ArgumentError(
+                "the program returns no token embeddings: compile it with SentenceEncoder(folder, "
+                "token_embeddings=True)"
+            )
+
+    def run(self, tokens: Sequence[Sequence[int]], result: str | None = None) -> Array:
         """Return the result of each text, f32[texts, width], in one call. `tokens`: as `tokenize` returns
-        them, or lists of token ids.
+        them, or lists of token ids. `result`: the name of another result; those of tokens are f32[texts,
+        longest, width].
 
         Raises ArgumentError, which names the text, for one that has too many tokens or an unknown id.
         """
         if not len(tokens):
-            return np.zeros((0, *self._result_shape()), np.float32)
+            return np.zeros((0, self._width), np.float32)
         self._check(tokens)
         shape = len(tokens), max(1, *map(len, tokens))
         inputs = {name: np.zeros(shape, np.int64) for name in self._names}
@@ -119,7 +152,7 @@ class TextModel:
             for name, values in self._item(ids).items():
                 inputs[name][row, : len(ids)] = values
             inputs[MASK][row, : len(ids)] = 1
-        return np.asarray(self.executable.run(inputs)[self.RESULT])
+        return np.asarray(self.executable.run(inputs)[result or self.RESULTS[0]])
 
     def _check(self, tokens: Sequence[Sequence[int]]) -> None:
         n, most = self._opened.settings.vocabulary, self.max_length
@@ -141,7 +174,7 @@ class TextModel:
         return found
 
     def _mapped(
-        self, texts: Sequence[Text], prompt: str, max_rows: int | None, progress: Any
+        self, texts: Sequence[Text], prompt: str, max_rows: int | None, progress: bool | None
     ) -> Iterator[Any]:
         """Return an iterator over the results of texts, in their order."""
         items = Items(texts, lambda part: map(self._item, self.tokenize(part, prompt=prompt)))
@@ -151,13 +184,15 @@ class TextModel:
             max_rows=max_rows,
             threads=self.threads,
             padding={IDS: self._opened.settings.pad},
-            progress=progress,
+            progress=bool(progress),
         )
 
-    def _result_shape(self) -> tuple[int, ...]:
-        """Return the sizes of a text's result."""
-        shapes = {value.name: value.shape for value in self.executable.outputs}
-        return tuple(size for size in (shapes[self.RESULT] or ())[1:] if isinstance(size, int))
+    def _collected(self, results: Iterator[Any], n: int, name: str) -> Array:
+        """Return one result of each of n texts, f32[n, width]."""
+        made = np.zeros((n, self._width), np.float32)
+        for row, result in zip(made, results, strict=True):
+            row[:] = result[name]
+        return made
 
 
 class Items:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..vm.errors import ArgumentError, ArtifactError
 from ..vm.heap import trim
@@ -26,6 +26,17 @@ class Tokens(list[int]):
 
     def __reduce__(self) -> tuple[type[Tokens], tuple[Any, ...]]:
         return Tokens, (list(self), self.types)
+
+
+class Span(NamedTuple):
+    """A token of a text: its id, its part of the text, from character `start` to `stop`; or, of one that the
+    tokenizer adds (`special`), its name."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
 
 
 class Tokenizer:
@@ -51,6 +62,7 @@ class Tokenizer:
         self._native.no_padding()
         self._native.no_truncation()
         self._longest = 0
+        self._whole: Tokenizer | None = None
         if len(json) > _LARGE:
             trim()  # reading takes 2 to 3 times what stays
 
@@ -87,6 +99,14 @@ class Tokenizer:
         self._longest = 0
         return list(self._native.encode(text, add_special_tokens=with_special).ids)
 
+    def spans(self, texts: Sequence[str], with_special: bool = True) -> list[list[Span]]:
+        """Return all tokens of each text with their places in it; `with_special`: and those that the
+        tokenizer adds."""
+        if self._whole is None:
+            self._whole = Tokenizer(self.json)  # other threads may truncate by this one meanwhile
+        found = self._whole._native.encode_batch(list(texts), add_special_tokens=with_special)
+        return [_spans(encoding, text) for encoding, text in zip(found, texts, strict=True)]
+
     def decode(self, tokens: Sequence[int], with_special: bool = False) -> str:
         """Return the text of tokens; special ones are left out unless `with_special`."""
         return str(self._native.decode(list(tokens), skip_special_tokens=not with_special))
@@ -100,6 +120,14 @@ class Tokenizer:
 
 def _tokens(encoding: Encoding, text: Any) -> Tokens:
     return Tokens(encoding.ids, None if isinstance(text, str) else encoding.type_ids)
+
+
+def _spans(encoding: Encoding, text: str) -> list[Span]:
+    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
+    return [
+        Span(one, token, True, None, None) if is_special else Span(one, text[start:stop], False, start, stop)
+        for one, token, (start, stop), is_special in rows
+    ]
 
 
 def _is_pair(text: Any) -> bool:
