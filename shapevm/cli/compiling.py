@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..program.executable import Executable
 
 
-_NO_CACHE = "--cache-tokens is of language models: a folder or a GGUF file"
+_NO_CACHE = "--cache-tokens and --cache are of language models: a folder or a GGUF file"
 
 
 @click.command("compile", help=f"Compile MODEL to an artifact.\n\n{MODEL_HELP}")
@@ -41,9 +41,19 @@ _NO_CACHE = "--cache-tokens is of language models: a folder or a GGUF file"
     type=click.IntRange(1, (1 << 24) - 1),
     help="of a language model: the tokens of all its sequences whose keys and values are kept; default: 4096",
 )
+@click.option(
+    "--cache",
+    type=click.Choice(["f32", "bf16", "int8"]),
+    help="of a language model: how keys and values are kept; default: f32",
+)
 @option_flags
 def compile_command(
-    model: str, output: Path, inputs: tuple[str, ...], cache_tokens: int | None, **flags: Any
+    model: str,
+    output: Path,
+    inputs: tuple[str, ...],
+    cache_tokens: int | None,
+    cache: str | None,
+    **flags: Any,
 ) -> None:
     """Compile a model. `flags`: see `cli.flags`."""
     from .. import compile
@@ -58,8 +68,9 @@ def compile_command(
         if Path(model).is_dir() or model.endswith(".gguf"):
             if inputs or output.suffix == GRAPH_SUFFIX:
                 raise click.UsageError("MODEL is a text model: give no --input, and an .svm file as output")
-            exe = _compile_folder(Path(model), cache_tokens, with_flags(Options(), flags), output)
-        elif cache_tokens is not None:
+            of_cache = {"cache_tokens": cache_tokens, "cache": cache}
+            exe = _compile_folder(Path(model), of_cache, with_flags(Options(), flags), output)
+        elif cache_tokens is not None or cache is not None:
             raise click.UsageError(_NO_CACHE)
         else:
             arguments = load_model(model, inputs)
@@ -75,17 +86,18 @@ def compile_command(
     say(f"{output}: {shown}, {exe.summary()}", files=files, summary=exe.summary())
 
 
-def _compile_folder(folder: Path, cache_tokens: int | None, options: Options, output: Path) -> Executable:
-    """Compile the text model or the language model of a folder of Hugging Face, or a GGUF file."""
+def _compile_folder(folder: Path, of_cache: dict[str, Any], options: Options, output: Path) -> Executable:
+    """Compile the text model or the language model, with a cache, of a folder of Hugging Face, or a GGUF
+    file."""
     from ..llm.folder import is_language_model
 
     if is_language_model(folder):
         from ..llm import from_pretrained
 
-        model = from_pretrained(folder, cache_tokens=cache_tokens, options=options)
+        model = from_pretrained(folder, **of_cache, options=options)
         model.save(output)
         return model.exe
-    if cache_tokens is not None:
+    if any(each is not None for each in of_cache.values()):
         raise click.UsageError(_NO_CACHE)
     from ..text import open_text_model
 

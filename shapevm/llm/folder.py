@@ -16,7 +16,7 @@ from .artifact import INPUTS, Contents, inputs_of_sample
 from .config import read_config
 from .gguf.model import gguf_model
 from .models import Decoder
-from .pages import pages_of
+from .pages import Room
 from .sampling import Sampling
 from .template import ChatTemplate
 from .weights import folder_tensors, load_weights
@@ -44,24 +44,24 @@ def is_language_model(folder: Path) -> bool:
     return isinstance(names, list) and any(str(name) in ARCHITECTURES for name in names)
 
 
-def read_decoder(path: str | os.PathLike[str], cache_tokens: int = 4096) -> Decoder:
-    """Return the decoder of a folder, with its weights in f32 and a cache of `cache_tokens` positions.
+def read_decoder(path: str | os.PathLike[str], room: Room) -> Decoder:
+    """Return the decoder of a folder, with its weights in f32 and a cache in `room`.
 
     Raises FileError for a file that is missing, ArgumentError for a model that is unknown or does not fit.
     """
-    folder, n_pages = Path(path), pages_of(cache_tokens)
-    decoder = Decoder(read_config(read_json(folder / "config.json"), f"{folder}/config.json"), n_pages)
+    folder = Path(path)
+    decoder = Decoder(read_config(read_json(folder / "config.json"), f"{folder}/config.json"), room)
     load_weights(decoder, folder_tensors(folder), str(folder))
     return decoder
 
 
 def compiled(
-    path: str | os.PathLike[str], *, cache_tokens: int = 4096, options: Options | None = None
+    path: str | os.PathLike[str], room: Room, options: Options | None = None
 ) -> tuple[Executable, Contents]:
     """Compile the language model of a folder or a GGUF file; return its program and what these say besides.
     `options`: of the compilation, such as weights in int8. Raises as `read_decoder` and `read_gguf` do."""
     place = Path(path)
-    decoder, contents = (gguf_model if is_gguf(place) else folder_model)(place, cache_tokens)
+    decoder, contents = (gguf_model if is_gguf(place) else folder_model)(place, room)
     decoder.stop_at(contents.defaults.stop_tokens)
     config = decoder.config
     functions = {"sample": inputs_of_sample(config.vocabulary), "ends": {"token": ((1,), "i64")}}
@@ -69,7 +69,7 @@ def compiled(
     return nn.compile(decoder, INPUTS, sizes, functions=functions, options=options), contents
 
 
-def folder_model(folder: Path, cache_tokens: int) -> tuple[Decoder, Contents]:
+def folder_model(folder: Path, room: Room) -> tuple[Decoder, Contents]:
     """Return the decoder of a folder, and what the folder says besides. Raises as `read_decoder` does."""
     said = read_json(folder / "tokenizer_config.json", {})
     tokenizer = Tokenizer(read_text(folder / "tokenizer.json"))
@@ -77,7 +77,7 @@ def folder_model(folder: Path, cache_tokens: int) -> tuple[Decoder, Contents]:
     found = _template(folder, said)
     template = None if found is None else ChatTemplate(found, special)
     defaults = Sampling(stop_tokens=_stop_tokens(folder))
-    decoder = read_decoder(folder, cache_tokens)
+    decoder = read_decoder(folder, room)
     return decoder, Contents(folder.resolve().name, decoder.config.length, tokenizer, template, defaults)
 
 

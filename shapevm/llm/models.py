@@ -15,9 +15,10 @@ from .. import nn
 from ..nn.tensor import call
 from .config import ACTIVATIONS, Config
 from .drawing import drawn
-from .pages import PAGE
+from .pages import PAGE, Room
 from .rotary import Rotary
 
+_MOST, _LEAST = 127.0, float(np.finfo(np.float32).tiny)  # of a number in int8; of a divisor
 Angles = tuple[Any, Any]  # cosines and sines of positions, f32[tokens, 1, rotated size]
 
 
@@ -30,15 +31,15 @@ class Places:
 
 
 class Decoder(nn.Module):
-    """A language model whose cache has `n_pages` pages."""
+    """A language model with a cache in `room`."""
 
-    def __init__(self, config: Config, n_pages: int) -> None:
+    def __init__(self, config: Config, room: Room) -> None:
         width, traits = config.width, config.traits
         self.config = config
         self.stop_at(())
         self.embedding = nn.Embedding(config.vocabulary, width)
         self.positions = nn.Embedding(config.length, width) if "positions" in traits else None
-        self.layers = nn.ModuleList([Layer(config, i, n_pages) for i in range(config.n_layers)])
+        self.layers = nn.ModuleList([Layer(config, i, room) for i in range(config.n_layers)])
         self.norm = _norm(config, width)
         self.head = None if "tied" in traits else nn.Linear(width, config.vocabulary, "head" in config.biases)
         self.rotations = nn.ModuleList([Rotation(each) for each in self._rotaries()])
@@ -92,11 +93,11 @@ class Decoder(nn.Module):
 class Layer(nn.Module):
     """Attention and an MLP, each added to its input."""
 
-    def __init__(self, config: Config, index: int, n_pages: int) -> None:
+    def __init__(self, config: Config, index: int, room: Room) -> None:
         width, traits = config.width, config.traits
         has_after = "after_norms" in traits
         self.before_attention = _norm(config, width)
-        self.attention = Attention(config, index, n_pages)
+        self.attention = Attention(config, index, room)
         self.after_attention = _norm(config, width) if has_after else None
         self.before_feed = None if "parallel" in traits else _norm(config, width)
         self.feed = Feed(config)
@@ -118,7 +119,7 @@ class Layer(nn.Module):
 class Attention(nn.Module):
     """Causal attention of packed sequences over the pages of a cache."""
 
-    def __init__(self, config: Config, index: int, n_pages: int) -> None:
+    def __init__(self, config: Config, index: int, room: Room) -> None:
         how, biases = config.attention, config.biases
         n_queries, n_keys, is_biased = how.n_heads * how.size, how.n_keys * how.size, "qkv" in biases
         self.query = nn.Linear(config.width, n_queries, is_biased)
@@ -126,8 +127,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(n_queries, config.width, "out" in biases)
         has_norms = "qk_norm" in config.traits
         self.query_norm, self.key_norm = (_norm(config, how.size) if has_norms else None for _ in range(2))
-        shape = (n_pages * PAGE, how.n_keys, how.size)
-        self.keys, self.values = (nn.Buffer(shape, in_place=True) for _ in range(2))
+        self.pages = Pages(room, how.n_keys, how.size)
         self.how, self.window, self.rotary = how, how.windows[index], how.rotaries[index]
 
     def forward(self, x: Any, places: Places) -> Any:
@@ -138,13 +138,38 @@ class Attention(nn.Module):
             query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary is not None:
             query, key = (rotated(each, places.angles[self.rotary]) for each in (query, key))
-        self.keys.update(nn.index_copy(self.keys, 0, places.slots, key))
-        self.values.update(nn.index_copy(self.values, 0, places.slots, value))
+        pages = self.pages
+        pages.write(places.slots, key, value)
         read = nn.paged_attention(
-            query, self.keys, self.values, places.table, places.offsets, places.lengths, self.how.scale,
-            window=self.window, soft_cap=self.how.soft_cap,
+            query, pages.keys, pages.values, places.table, places.offsets, places.lengths, self.how.scale,
+            window=self.window, soft_cap=self.how.soft_cap, scales=pages.scales,
         )  # fmt: skip
         return self.out(read.reshape(n, self.how.n_heads * size))
+
+
+class Pages(nn.Module):
+    """The keys and values of a layer in the pages of a cache, and the `scales` of integers: those of the keys
+    and of the values of each slot and head."""
+
+    def __init__(self, room: Room, n_keys: int, size: int) -> None:
+        shape = (room.n_pages * PAGE, n_keys)
+        self.keys, self.values = (nn.Buffer((*shape, size), room.dtype, in_place=True) for _ in range(2))
+        self.scales = nn.Buffer((*shape, 2), in_place=True) if room.dtype == "i8" else None
+
+    def write(self, slots: Any, key: Any, value: Any) -> None:
+        """Write the keys and values of new tokens, f32[tokens, heads, size], to their slots."""
+        new: tuple[Any, ...] = (key, value)
+        if self.scales is not None:
+            new, scales = zip(*map(_rounded, new), strict=True)
+            self.scales.update(nn.index_copy(self.scales, 0, slots, nn.cat(scales, -1)))
+        for pages, each in zip((self.keys, self.values), new, strict=True):
+            pages.update(nn.index_copy(pages, 0, slots, each.to(pages.dtype)))
+
+
+def _rounded(x: Any) -> tuple[Any, Any]:
+    """Return x in whole numbers from -`_MOST` to `_MOST`, and the scale of each of its rows."""
+    scale = call("aten.amax.default", call("aten.abs.default", x), [-1], True) / _MOST
+    return call("aten.round.default", x / call("aten.clamp_min.default", scale, _LEAST)), scale
 
 
 class Feed(nn.Module):

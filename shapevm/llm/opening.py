@@ -16,6 +16,7 @@ from ..vm.errors import ArgumentError
 from .artifact import Contents, arguments_of, language_of, limits_of
 from .engine import Engine
 from .language_model import LanguageModel
+from .pages import room_of
 from .sampling import Sampling
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ CACHE_TOKENS = 4096
 
 
 def from_pretrained(
-    path: str | os.PathLike[str], *, cache_tokens: int | None = None, options: Options | None = None
+    path: str | os.PathLike[str],
+    *,
+    cache_tokens: int | None = None,
+    cache: str | None = None,
+    options: Options | None = None,
 ) -> LanguageModel:
     """Open a language model with its tokenizer and chat template: compile a Hugging Face folder or a GGUF
     file, or load a file that `save` wrote.
@@ -38,6 +43,8 @@ def from_pretrained(
             chat_template.jinja and generation_config.json. Or a file; weights of GGUF stay quantised.
         cache_tokens: The tokens of all sequences together whose keys and values are kept; None: 4096, or
             those of the file.
+        cache: How they are kept: "f32" (None), "bf16" in half of the memory, or "int8" in about a quarter,
+            with a scale for each token and head.
         options: Of the compilation, such as weights in int8.
 
     Raises:
@@ -46,12 +53,13 @@ def from_pretrained(
         ArtifactError: for a file that is no artifact, or holds no language model.
     """
     if not Path(path).is_dir() and Path(path).suffix == ".svm":
-        if cache_tokens is not None or options is not None:
-            raise ArgumentError("cache_tokens and options are those of a compilation: give a folder")
+        if (cache_tokens, cache, options) != (None, None, None):
+            raise ArgumentError("cache_tokens, cache and options are those of a compilation: give a folder")
         return load(path)
     from .folder import compiled
 
-    exe, contents = compiled(path, cache_tokens=cache_tokens or CACHE_TOKENS, options=options)
+    room = room_of(CACHE_TOKENS if cache_tokens is None else cache_tokens, cache or "f32")
+    exe, contents = compiled(path, room, options)
     return model_of(exe, contents)
 
 

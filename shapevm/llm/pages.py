@@ -5,20 +5,32 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ..jit.families.paged_attention.spec import PAGE
 from ..vm.errors import ArgumentError
 
+DTYPES = {"f32": "f32", "bf16": "bf16", "int8": "i8"}  # of keys and values in a cache, by their names
 ROOT = b""  # the key of the page before the first
 
 
-def pages_of(cache_tokens: int) -> int:
-    """Return the pages of a cache of so many positions. Raises ArgumentError for another number."""
+class Room(NamedTuple):
+    """A cache's pages, and the dtype of the keys and values in them."""
+
+    n_pages: int
+    dtype: str = "f32"
+
+
+def room_of(cache_tokens: int, cache: str = "f32") -> Room:
+    """Return the room of a cache of so many positions, kept in "f32", "bf16", or "int8" with a scale for each
+    position and head. Raises ArgumentError for another number or name."""
     if isinstance(cache_tokens, bool) or not isinstance(cache_tokens, int) or not 1 <= cache_tokens < 1 << 24:
         raise ArgumentError(f"cache_tokens is {cache_tokens!r}; it must be a whole number from 1 to 16777215")
-    return -(-cache_tokens // PAGE)
+    if cache not in DTYPES:
+        raise ArgumentError(f"cache is {cache!r}; it must be one of {', '.join(DTYPES)}")
+    return Room(-(-cache_tokens // PAGE), DTYPES[cache])
 
 
 def page_key(parent: bytes, tokens: Sequence[int]) -> bytes:

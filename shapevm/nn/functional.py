@@ -97,19 +97,22 @@ def paged_attention(
     *,
     window: int = 0,
     soft_cap: float = 0.0,
+    scales: Any = None,
 ) -> Tensor:
     """Return the causal attention [tokens, heads, v_size] of new tokens of many sequences to the keys and
     values in their pages of a cache.
 
     `query` f32[tokens, heads, size]; sequence s has the tokens `offsets[s]` .. `offsets[s + 1]` - 1, the last
     of its `lengths[s]` positions. Position p is slot 16 * table[s, p // 16] + p % 16 of `keys` [slots,
-    kv_heads, size] and `values` [slots, kv_heads, v_size], f32 or bf16; `table` is i32[sequences, pages],
-    `offsets` and `lengths` i64. Query head h reads head h // (heads / kv_heads). A token sees the last
+    kv_heads, size] and `values` [slots, kv_heads, v_size], f32 or bf16, or i8 with `scales` f32[slots,
+    kv_heads, 2], of the keys and of the values; `table` is i32[sequences, pages], `offsets` and `lengths`
+    i64. Query head h reads head h // (heads / kv_heads). A token sees the last
     `window` positions up to its own (0: all); `soft_cap` (0: none) limits scores by tanh. The bits of a
     token's result depend only on its query and on the keys and values that it sees.
     """
     given = (query, keys, values, table, offsets, lengths)
-    return call("shapevm.paged_attention.default", *given, float(scale), int(window), float(soft_cap))
+    rule = (float(scale), int(window), float(soft_cap))
+    return call("shapevm.paged_attention.default", *given, *rule, scales)
 
 
 def rope(x: Any, positions: Any, base: float = 10000.0) -> Tensor:

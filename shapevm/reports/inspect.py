@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from ..vm.artifact import read_verified
 from ..vm.instruction import decode_all
 from ..vm.layout import INT_MIN
 from ..vm.literals import printable
-from ..vm.program import Function, Program, format_key
+from ..vm.program import NUMPY_DTYPES, Function, Program, format_key
 from .invariance.verdicts import along, along_text, exceptions, row_symbols
 from .launch_graph import launch_graph, svg, with_layers_once
 from .page import Cell, part, table
@@ -39,6 +40,7 @@ def inspection(path: Path) -> dict[str, Any]:
     return {
         "file_bytes": os.path.getsize(path),
         "weight_bytes": weights,
+        "cache": _cache(program),
         "packed": program.meta.get("packed", ""),
         "rounded_weights": program.meta.get("weights", []),
         "code_bytes": sum(len(item.code.data) for item in objects),
@@ -74,6 +76,22 @@ def _externs(program: Program, function: Function) -> list[tuple[str, str]]:
     """Return (name, the model's line) of every call of a host function."""
     calls = (i for i in decode_all(function.code) if i.op.name in ("call_packed", "call_dps"))
     return [(program.strings[i["name"]], function.source(i.pc)) for i in calls]
+
+
+def _cache(program: Program) -> dict[str, Any]:
+    """Return the tokens of a language model's cache, their dtype and the bytes of one; {} without one."""
+    n_state = len(program.meta.get("structure", {}).get("state", []))
+    if "language" not in program.meta or not n_state:
+        return {}
+    sizes = [[axis.offset for axis in row.axes] for row in program.inputs[-n_state:]]
+    dtypes = [row.dtype or "" for row in program.inputs[-n_state:]]
+    each = sum(math.prod(s[1:]) * NUMPY_DTYPES[d].itemsize for s, d in zip(sizes, dtypes, strict=True))
+    return {"tokens": sizes[0][0], "dtype": dtypes[0], "token_bytes": each}
+
+
+def _cache_text(tokens: int, dtype: str, token_bytes: int) -> list[str]:
+    error = ", with a scale for each token and head: errors of at most 1/254 of its greatest number"
+    return [f"cache: {tokens:,} tokens of {token_bytes:,} bytes, in {dtype}{error if dtype == 'i8' else ''}"]
 
 
 def _times(n: int) -> str:
@@ -112,6 +130,7 @@ def inspect_text(path: Path) -> str:
         code += [f"bucket {ranges}" for ranges in kernel["bucket_table"]]
         source = f" ({kernel['source']})" if kernel["source"] else ""
         lines.append(f"  k{index} {kernel['label']}{source}: {', '.join(code) or 'no code'}")
+    lines += _cache_text(**data["cache"]) if data["cache"] else []
     if data["rounded_weights"]:
         lines.append(f"weights of products:\n{weight_table(data['rounded_weights']).rstrip()}")
     called = data["fallback_operators"]

@@ -9,6 +9,8 @@ head's size, folded by halves; the maximum so far is that of the pages before an
 weights, lane by lane, and the sums of values, position by position, are scaled as it grows, once a page. A
 page of which a row sees nothing is skipped. So neither the other tokens of a call, nor the numbers of pages,
 nor the threads matter. Values that a row does not see are never multiplied: they may be anything.
+
+Integers are only converted: their scales multiply scores, and weights before these multiply values.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from ....vm.program import Work
 from ...llvm.abi import RT_SCRATCH, Generated, check_schedule, resolve
 from ...llvm.access import Access, Accessor
 from ...llvm.constants import splat, tail_mask
+from ...llvm.conversion import cast
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import LINE_BYTES, prefetch, unread
@@ -36,6 +39,7 @@ from .spec import PAGE, PagedAttention, accesses
 
 ROWS = 16  # of a tile, about: enough to share a page, few enough for tiles for all threads
 F32_BYTES = 4
+SHARED = 3 * LANES  # floats of all rows: the weights of one page, the scales of its keys and of its values
 VECTOR = "<16 x float>"
 
 
@@ -76,7 +80,7 @@ def emit(f: Function, spec: PagedAttention, sizes: Sequence[Int], schedule: str 
         tiles.emit(f.mul(block, heads.block), head)
     rows, pages = heads.block * heads.group, spec.buffers[3].shape[1]
     cost = ((2 * rows * PAGE * (heads.size + heads.v_size + 20), (pages,)),)
-    scratch = ((F32_BYTES * (LANES + rows * heads.state), ()),)
+    scratch = ((F32_BYTES * (SHARED + rows * heads.state), ()),)
     tokens = spec.buffers[0].shape[0]
     return Generated(Work(((tokens, heads.block), (heads.of_keys, 1)), scratch, cost), "pages")
 
@@ -159,7 +163,7 @@ class _Tiles:
         f = self.f
         with f.loop(begin, end) as token:
             start = f.mul(self._query_row(token.index, head), self.heads.v_size)
-            out = f.at(self.buffers[6], "float", start)
+            out = f.at(self.buffers[-1], "float", start)
 
             def chunk(index: Int, mask: Value | None, state: State) -> State:
                 Accessor(f, out, "f32", mask).store(Access(index, 1), _constant(f, 0.0))
@@ -176,9 +180,12 @@ class _Tiles:
         seen = f.sub(f.add(tokens.shift, f.add(tokens.begin, 1)), window) if window else 0
         first, last = f.udiv(f.maximum(seen, 0), PAGE), f.ceildiv(end, PAGE)
         with f.loop(first, last) as page:
-            keys, values = self._page(tokens.number, page.index, head)
+            row = self._page(tokens.number, page.index, head)
+            keys, values = self._at(row)
             following = f.minimum(f.add(page.index, 1), f.sub(last, 1))
-            self._prefetch(*self._page(tokens.number, following, head))
+            self._prefetch(*self._at(self._page(tokens.number, following, head)))
+            if self.spec.is_scaled:
+                self._read_scales(row)
             with f.loop(tokens.begin, tokens.end) as token:
                 until = f.sub(f.add(f.add(tokens.shift, token.index), 1), f.mul(page.index, PAGE))
                 since = f.maximum(f.sub(until, window), 0) if window else 0
@@ -196,17 +203,33 @@ class _Tiles:
             number = f.add(f.mul(f.sub(token, tokens.begin), heads.group), member.index)
             page.emit(query, self._state(number), seen)
 
-    def _page(self, sequence: Value, page: Int, head: Int) -> tuple[Value, Value]:
-        """Return the addresses of the first key and value of a sequence's page."""
+    def _page(self, sequence: Value, page: Int, head: Int) -> Int:
+        """Return the number of the first row, of a slot and a head, of a sequence's page."""
         f, heads, sizes = self.f, self.heads, self.sizes
         place = f.add(f.mul(sequence, sizes.pages), page)
         raw = f.load("i32", f.at(self.buffers[3], "i32", place), align=4)
         given = f.op("i64", f"sext i32 {raw.name} to i64")
         number = f.minimum(f.maximum(given, 0), f.sub(sizes.pool, 1))
-        row = f.add(f.mul(number, PAGE * heads.of_keys), head)
-        element = DTYPES[self.spec.buffers[1].dtype].memory
+        return f.add(f.mul(number, PAGE * heads.of_keys), head)
+
+    def _at(self, row: Int) -> tuple[Value, Value]:
+        """Return the addresses of a row's keys and values."""
+        f, heads, element = self.f, self.heads, DTYPES[self.spec.buffers[1].dtype].memory
         keys, values = (f.mul(row, size) for size in (heads.size, heads.v_size))
         return f.at(self.buffers[1], element, keys), f.at(self.buffers[2], element, values)
+
+    def _read_scales(self, row: Int) -> None:
+        """Copy the scales of a page, which `row` begins, to where all rows find them."""
+        f = self.f
+        with f.loop(0, PAGE) as position:
+            first = f.mul(f.add(row, f.mul(position.index, self.heads.of_keys)), 2)
+            for i in range(2):
+                scale = f.load("float", f.at(self.buffers[6], "float", f.add(first, i)), align=4)
+                f.store(scale, f.at(self.scratch, "float", f.add(position.index, LANES * (i + 1))), align=4)
+
+    def scales(self, of_values: bool) -> Vec:
+        """Return the scales of the keys of a page's positions, or of its values."""
+        return _load(self.f, self.scratch, 2 * LANES if of_values else LANES)
 
     def _prefetch(self, keys: Value, values: Value) -> None:
         """Prefetch a page of a head of keys and their values."""
@@ -219,8 +242,8 @@ class _Tiles:
 
     # Rows
     def _state(self, number: Int) -> Value:
-        """Return where a row's maximum and sums are; the weights of one page precede all rows."""
-        return self.f.at(self.scratch, "float", self.f.add(self.f.mul(number, self.heads.state), LANES))
+        """Return where a row's maximum and sums are; what a page has for all rows precedes them."""
+        return self.f.at(self.scratch, "float", self.f.add(self.f.mul(number, self.heads.state), SHARED))
 
     def _each_row(self, tokens: _Sequence, head: Int, row: Callable[[Int, Int, Value], None]) -> None:
         """Emit `row(token, its number among all queries, its state)` for the rows of tokens."""
@@ -244,7 +267,7 @@ class _Tiles:
         f = self.f
         total = _across(f, _load(f, state, LANES), lambda a, b: a + b)
         factor = select(total.eq(0.0), 0.0, 1.0 / total)
-        out = f.at(self.buffers[6], "float", f.mul(row, self.heads.v_size))
+        out = f.at(self.buffers[-1], "float", f.mul(row, self.heads.v_size))
         for first, mask in _columns(f, self.heads.v_size):
             value = _load(f, state, 2 * LANES + first) * factor
             Accessor(f, out, "f32", mask).store(Access(first, 1), value)
@@ -279,6 +302,8 @@ class _Page:
         factor = weight((before - base) * F32.log2e)
         weights = weight((scores - base) * F32.log2e)
         total = fma(_load(f, state, LANES), factor, weights)
+        if self.tiles.spec.is_scaled:
+            weights = weights * self.tiles.scales(of_values=True)
         for value, place in (
             (top, state),
             (total, f.at(state, "float", LANES)),
@@ -297,6 +322,8 @@ class _Page:
             chains += self._chains(query, range(first, first + together))
         sums = fold(f, [c.value for c in chains], lambda a, b: (Vec(f, a) + Vec(f, b)).value)
         scores = Vec(f, sums) * spec.scale
+        if spec.is_scaled:
+            scores = scores * self.tiles.scales(of_values=False)
         if spec.soft_cap:
             scores = tanh(scores / spec.soft_cap) * spec.soft_cap
         return scores
@@ -309,7 +336,7 @@ class _Page:
             queries = Accessor(f, query, "f32", mask).load(Access(first, 1))
             for i, position in enumerate(positions):
                 place = position * heads.of_keys * heads.size + first
-                key = Accessor(f, self.keys, dtype, mask).load(Access(place, 1))
+                key = cast(Accessor(f, self.keys, dtype, mask).load(Access(place, 1)), dtype, "f32")
                 sums[i] = fma(key, queries, sums[i])
         return sums
 
@@ -341,7 +368,8 @@ class _Page:
         factor, row = Vec(f, f.splat(one, LANES)), f.mul(position, heads.of_keys * heads.v_size)
         added = []
         for (first, mask), so_far in zip(columns, sums, strict=True):
-            value = Accessor(f, self.values, dtype, mask).load(Access(f.add(row, first), 1))
+            stored = Accessor(f, self.values, dtype, mask).load(Access(f.add(row, first), 1))
+            value = cast(stored, dtype, "f32")
             added.append(fma(value, factor, Vec(f, so_far)).value)
         return added
 

@@ -19,12 +19,21 @@ class Rule(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The keys and values of all sequences, and where each sequence's are."""
+    """The keys and values of all sequences, where each sequence's are, and the scales of integers."""
 
     keys: Array
     values: Array
     table: Array
     lengths: Array
+    scales: Array | None = None
+
+    def at(self, slots: Array) -> tuple[Array, Array]:
+        """Return the keys and values at slots, in f64."""
+        keys, values = (x[slots].astype(np.float64) for x in (self.keys, self.values))
+        if self.scales is None:
+            return keys, values
+        scales = self.scales[slots].astype(np.float64)
+        return keys * scales[..., :1], values * scales[..., 1:]
 
     def slots(self, sequence: int) -> Array:
         """Return the slots of a sequence's positions in their order."""
@@ -48,14 +57,14 @@ def paged_attention(query: Array, cache: Cache, offsets: Array, rule: Rule) -> A
             begin = max(end - rule.window, 0) if rule.window else 0
             if begin < end:
                 seen = slots[begin:end]
-                out[token] = _attend(query[token], cache.keys[seen], cache.values[seen], rule)
+                out[token] = _attend(query[token], *cache.at(seen), rule)
     return out
 
 
 def _attend(query: Array, keys: Array, values: Array, rule: Rule) -> Array:
     """Return the result [heads, v_size] of a token that sees `keys` and `values`."""
     group = len(query) // keys.shape[1]
-    keys, values = (np.repeat(x.astype(np.float64), group, axis=1) for x in (keys, values))
+    keys, values = (np.repeat(x, group, axis=1) for x in (keys, values))
     with np.errstate(all="ignore"):
         scores = np.einsum("hd,jhd->jh", query.astype(np.float64), keys) * rule.scale
         if rule.soft_cap:

@@ -14,7 +14,7 @@ from ...vm.errors import ArgumentError
 from ..artifact import Contents
 from ..config import Config, read_config
 from ..models import Decoder
-from ..pages import pages_of
+from ..pages import Room
 from ..rotary import Rotary
 from ..sampling import Sampling
 from ..template import ChatTemplate
@@ -28,9 +28,9 @@ TEMPLATE = "tokenizer.chat_template"
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
 
 
-def gguf_model(path: Path, cache_tokens: int) -> tuple[Decoder, Contents]:
-    """Return the decoder of a file, whose weights stay as they are, with a cache of `cache_tokens` positions,
-    and what the file says besides.
+def gguf_model(path: Path, room: Room) -> tuple[Decoder, Contents]:
+    """Return the decoder of a file, whose weights stay as they are, with a cache in `room`, and what the file
+    says besides.
 
     Raises ArgumentError for a file that is no whole GGUF file, and for a model or tokenizer that is unknown.
     """
@@ -47,7 +47,7 @@ def gguf_model(path: Path, cache_tokens: int) -> tuple[Decoder, Contents]:
     special = {name: text for name, text in texts.items() if text is not None}
     found = file.metadata.get(TEMPLATE)
     template = ChatTemplate(found, special) if isinstance(found, str) else None
-    decoder = Decoder(config, pages_of(cache_tokens))
+    decoder = Decoder(config, room)
     load_weights(decoder, _weights(file), file.path)
     return decoder, Contents(path.resolve().stem, config.length, tokenizer, template, defaults)
 

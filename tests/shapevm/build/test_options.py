@@ -36,7 +36,7 @@ def test_every_option_is_a_flag_with_its_help(name):
 
 
 def test_there_are_no_other_flags():
-    assert flags().keys() - set(NAMES) == {"output", "quiet", "as_json", "inputs", "cache_tokens"}
+    assert flags().keys() - set(NAMES) == {"output", "quiet", "as_json", "inputs", "cache_tokens", "cache"}
 
 
 @pytest.mark.parametrize("kind", [Options, BackendOptions])

@@ -160,5 +160,9 @@ def test_the_cache_of_a_compiled_folder(saved: tuple[LanguageModel, Path], tmp_p
         assert own.engine.limits.n_pages == 7  # of 16 tokens
         assert own.generate("abc", max_new_tokens=9) == model.generate("abc", max_new_tokens=9)
     assert compiled(path.parent, "--cache-tokens", 0).exit_code == 2
-    done = compiled(path, "--cache-tokens", 100)
-    assert done.exit_code == 2 and "--cache-tokens is of language models" in done.stderr
+    assert compiled(path.parent, "--cache-tokens", 100, "--cache", "int8").exit_code == 0
+    said = CliRunner().invoke(main, ["inspect", str(tmp_path / "own.svm")], catch_exceptions=False).stdout
+    assert "cache: 112 tokens of 144 bytes, in i8, with a scale for each token and head" in said
+    for option in (("--cache-tokens", 100), ("--cache", "int8")):
+        done = compiled(path, *option)
+        assert done.exit_code == 2 and "--cache-tokens and --cache are of language models" in done.stderr

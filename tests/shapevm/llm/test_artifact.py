@@ -114,7 +114,7 @@ def test_what_is_no_language_model_is_refused(saved: tuple[LanguageModel, Path],
     model.exe.save(tmp_path / "program.svm")
     with pytest.raises(ArtifactError, match="program holds no language model: save one with LanguageModel"):
         llm.load(tmp_path / "program.svm")
-    with pytest.raises(ArgumentError, match="cache_tokens and options are those of a compilation"):
+    with pytest.raises(ArgumentError, match="cache_tokens, cache and options are those of a compilation"):
         from_pretrained(path, cache_tokens=64)
     with pytest.raises(FileError, match="cannot be written"):
         model.save(tmp_path / "missing" / "model.svm")

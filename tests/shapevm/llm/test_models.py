@@ -14,6 +14,7 @@ from shapevm import nn
 from shapevm.llm.artifact import INPUTS
 from shapevm.llm.folder import read_decoder
 from shapevm.llm.opening import Calls
+from shapevm.llm.pages import room_of
 from shapevm.llm.scheduler import Sequence, inputs_of
 
 from .folders import MODELS, write_model
@@ -23,9 +24,9 @@ IDS = [int(each) for each in RNG.integers(3, 96, 23)]
 OTHER = [int(each) for each in RNG.integers(3, 96, 19)]
 
 
-def _opened(folder: Path, name: str) -> tuple[Any, shapevm.Executable]:
+def _opened(folder: Path, name: str, cache: str = "f32") -> tuple[Any, shapevm.Executable]:
     reference = write_model(folder, name)
-    return reference, nn.compile(read_decoder(folder, 128), INPUTS)
+    return reference, nn.compile(read_decoder(folder, room_of(128, cache)), INPUTS)
 
 
 def _logits(exe: shapevm.Executable, chunk: int, others: list[list[int]]) -> np.ndarray[Any, Any]:
@@ -43,13 +44,18 @@ def _logits(exe: shapevm.Executable, chunk: int, others: list[list[int]]) -> np.
     return np.array(made)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_transformers_in_all_ways(tmp_path: Path, name: str) -> None:
-    reference, exe = _opened(tmp_path, name)
+@pytest.mark.parametrize(
+    ("name", "cache", "error"),
+    [*((name, "f32", 1e-4) for name in MODELS), ("llama", "bf16", 0.01), ("gemma3", "int8", 0.02)],
+)
+def test_logits_are_those_of_transformers_in_all_ways(
+    tmp_path: Path, name: str, cache: str, error: float
+) -> None:
+    reference, exe = _opened(tmp_path, name, cache)
     with torch.no_grad():
         wanted = reference(torch.tensor([IDS])).logits[0].numpy()
     alone = _logits(exe, 1, [])
-    np.testing.assert_allclose(alone, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    np.testing.assert_allclose(alone, wanted, rtol=error, atol=error * np.abs(wanted).max())
     for chunk in range(2, len(IDS) + 1):
         ends = [*range(chunk - 1, len(IDS) - 1, chunk), len(IDS) - 1]
         for others in ([], [OTHER]):

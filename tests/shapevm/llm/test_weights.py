@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from shapevm.errors import ArgumentError, FileError
 from shapevm.llm.folder import read_decoder
+from shapevm.llm.pages import Room, room_of
 
 from .folders import write_model
 
@@ -20,7 +21,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def _arrays(folder: Path) -> dict[str, Any]:
-    return {name: each.array for name, each in read_decoder(folder).named_parameters()}
+    return {name: each.array for name, each in read_decoder(folder, Room(8)).named_parameters()}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -72,11 +73,13 @@ def test_folders_that_do_not_fit_are_refused_in_one_sentence(tmp_path: Path, dam
     write_model(tmp_path, "llama")
     damage(tmp_path)
     with pytest.raises(ArgumentError, match=said):
-        read_decoder(tmp_path)
+        read_decoder(tmp_path, Room(8))
 
 
 def test_a_missing_config_and_another_size_of_the_cache(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="config.json cannot be read: No such file"):
-        read_decoder(tmp_path)
+        read_decoder(tmp_path, Room(8))
     with pytest.raises(ArgumentError, match="cache_tokens is 0; it must be a whole number"):
-        read_decoder(tmp_path, 0)
+        room_of(0)
+    with pytest.raises(ArgumentError, match="cache is 'int4'; it must be one of f32, bf16, int8"):
+        room_of(16, "int4")

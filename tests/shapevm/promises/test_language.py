@@ -27,10 +27,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_folder_and_its_file_are_proved(folder: Path, tmp_path: Path) -> None:
-    with from_pretrained(folder, cache_tokens=100) as model:  # 8 requests do not fit: some are interrupted
-        model.save(tmp_path / "model.svm")
-    for path in (folder, tmp_path / "model.svm"):
+@pytest.mark.parametrize("cache", ["f32", "bf16", "int8"])
+def test_a_folder_and_its_file_are_proved(folder: Path, tmp_path: Path, cache: str) -> None:
+    saved = tmp_path / "model.svm"
+    with from_pretrained(folder, cache_tokens=100, cache=cache) as model:
+        model.save(saved)  # 8 requests do not fit in its cache: some are interrupted
+    for path in (folder, saved) if cache == "f32" else (saved,):
         report = prove_language(path)
         assert report.is_proved and not report.notes, report.text()
         assert set(report.relations) == RELATIONS

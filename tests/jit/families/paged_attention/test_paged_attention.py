@@ -33,6 +33,12 @@ class Call:
     table: np.ndarray
     offsets: np.ndarray
     lengths: np.ndarray
+    scales: np.ndarray | None = None
+
+    @property
+    def dtype(self) -> str:
+        """The keys' and values'."""
+        return {"uint16": "bf16", "int8": "i8"}.get(self.keys.dtype.name, "f32")
 
 
 @cache
@@ -40,25 +46,25 @@ def kernel(
     heads: tuple[int, int, int], rule: Rule, dtype: str, target: str, dims: tuple[int, ...] | None
 ) -> Kernel:
     count, kv_count, size = heads
+    scales = f"\n  b6 f32[n1,{kv_count},2]" if dtype == "i8" else ""
     text = f"""paged_attention n_dims=5 scale={rule.scale} window={rule.window} soft_cap={rule.soft_cap}
   b0 f32[n0,{count},{size}]
   b1 {dtype}[n1,{kv_count},{size}]
   b2 {dtype}[n1,{kv_count},{size}]
   b3 i32[n2,n3]
   b4 i64[n4]
-  b5 i64[n2]
-  b6 f32[n0,{count},{size}] output"""
+  b5 i64[n2]{scales}
+  b{7 if scales else 6} f32[n0,{count},{size}] output"""
     return Kernel(compile_kernel(parse_spec(text), dims, target))
 
 
 def run(call: Call, rule: Rule = PLAIN, target: str = HOST_TARGETS[0], is_exact: bool = False) -> np.ndarray:
     """Return the kernel's result; nothing beside its buffers can be touched."""
-    dtype = "bf16" if call.keys.dtype == np.uint16 else "f32"
     heads = (call.query.shape[1], *call.keys.shape[1:])
     dims = (len(call.query), len(call.keys), *call.table.shape, len(call.offsets))
     out = np.full(call.query.shape, np.nan, np.float32)
-    arrays = [guarded(array) for array in (*vars(call).values(), out)]
-    kernel(heads, rule, dtype, target, dims if is_exact else None).run(arrays, dims)
+    arrays = [guarded(array) for array in (*vars(call).values(), out) if array is not None]
+    kernel(heads, rule, call.dtype, target, dims if is_exact else None).run(arrays, dims)
     return np.array(arrays[-1])
 
 
@@ -80,10 +86,19 @@ def filled(rng: np.random.Generator, heads: tuple[int, int, int], lengths: list[
     return Call(query, keys, values, table, offsets, np.array(lengths, np.int64))
 
 
+def quantised(call: Call) -> Call:
+    """Return the call with keys and values in i8; scales of no position stay NaN."""
+    made, scales = [], np.empty((*call.keys.shape[:2], 2), np.float32)
+    for i, each in enumerate((call.keys, call.values)):
+        scales[..., i] = np.abs(each).max(-1) / np.float32(127)
+        steps = np.maximum(scales[..., i, None], np.float32(1e-30))
+        made.append(np.nan_to_num(np.rint(each / steps)).astype(np.int8))
+    return replace(call, keys=made[0], values=made[1], scales=scales)
+
+
 def defined(call: Call, rule: Rule) -> np.ndarray:
-    dtype = "bf16" if call.keys.dtype == np.uint16 else "f32"
-    keys, values = (from_memory(x, dtype) for x in (call.keys, call.values))
-    cache = Cache(keys, values, call.table, call.lengths)
+    keys, values = (from_memory(x, call.dtype) for x in (call.keys, call.values))
+    cache = Cache(keys, values, call.table, call.lengths, call.scales)
     return paged_attention(call.query, cache, call.offsets, rule)
 
 
@@ -92,14 +107,17 @@ def part(call: Call, sequence: int, begin: int, end: int) -> Call:
     first, after = (int(x) for x in call.offsets[sequence : sequence + 2])
     length = call.lengths[sequence : sequence + 1] - (after - first - end)
     table, offsets = call.table[sequence : sequence + 1], np.array([0, end - begin])
-    return Call(call.query[first + begin : first + end], call.keys, call.values, table, offsets, length)
+    query = call.query[first + begin : first + end]
+    return replace(call, query=query, table=table, offsets=offsets, lengths=length)
 
 
+@pytest.mark.parametrize("stored", ["f32", "i8"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("heads", HEADS.values(), ids=HEADS)
-def test_the_definition_in_any_code(heads: tuple[int, int, int], rule: Rule) -> None:
+def test_the_definition_in_any_code(heads: tuple[int, int, int], rule: Rule, stored: str) -> None:
     rng = np.random.default_rng(0)
     call = filled(rng, heads, [70, 1, 16, 0, 33, 48], [70, 1, 3, 0, 1, 17])
+    call = quantised(call) if stored == "i8" else call
     found = run(call, rule)
     np.testing.assert_allclose(found, defined(call, rule), rtol=2e-5, atol=2e-5)
     for target in HOST_TARGETS:
@@ -126,10 +144,12 @@ def test_the_definition_is_dense_attention() -> None:
     np.testing.assert_allclose(run(call), wanted, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("stored", ["f32", "i8"])
 @pytest.mark.parametrize("rule", [RULES["plain"], RULES["window"]], ids=["plain", "window"])
-def test_bits_alone_and_in_chunks_of_every_size(rule: Rule) -> None:
+def test_bits_alone_and_in_chunks_of_every_size(rule: Rule, stored: str) -> None:
     lengths, new = [50, 7, 31, 16, 64, 1, 90, 33], [37, 7, 1, 16, 2, 1, 1, 20]
     call = filled(np.random.default_rng(3), (4, 2, 32), lengths, new)
+    call = quantised(call) if stored == "i8" else call
     found = run(call, rule)
     for s, count in enumerate(new):
         rows = found[call.offsets[s] : call.offsets[s + 1]]
@@ -159,6 +179,11 @@ def test_pages_in_bf16() -> None:
     np.testing.assert_allclose(found, defined(narrow, PLAIN), rtol=2e-5, atol=2e-5)
 
 
+def test_pages_in_int8_are_near_those_in_f32() -> None:
+    call = filled(np.random.default_rng(6), (4, 2, 64), [50, 7], [5, 1])
+    assert np.abs(run(quantised(call)) - defined(call, PLAIN)).max() < 0.05
+
+
 def test_great_scores_do_not_overflow() -> None:
     call = filled(np.random.default_rng(7), (4, 2, 64), [50], [9])
     call = replace(call, query=call.query * np.float32(1000))
@@ -179,7 +204,8 @@ def test_infinities_and_nans_stay_in_their_rows() -> None:
 HOSTILE = (0, 1, -1, 5, 17, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63))
 
 
-def test_any_data_stay_within_the_buffers() -> None:
+@pytest.mark.parametrize("stored", ["f32", "i8"])
+def test_any_data_stay_within_the_buffers(stored: str) -> None:
     rng = np.random.default_rng(9)
     for _ in range(60):
         call = filled(rng, (3, 1, 20), [20, 3, 40], [7, 1, 9])
@@ -187,6 +213,7 @@ def test_any_data_stay_within_the_buffers() -> None:
         offsets, lengths = (rng.choice(HOSTILE, n).astype(np.int64) for n in (4, 3))
         call = replace(call, table=table, offsets=offsets, lengths=lengths)
         call = replace(call, keys=np.nan_to_num(call.keys), values=np.nan_to_num(call.values))
+        call = quantised(call) if stored == "i8" else call
         found = run(call, RULES["window"])
         np.testing.assert_allclose(found, defined(call, RULES["window"]), rtol=2e-5, atol=2e-5)
 
