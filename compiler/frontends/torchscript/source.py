@@ -70,8 +70,6 @@ def open_script(
     are None in the example. Raises UnsupportedOp if arguments are missing, ArgumentError for examples of
     others."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
-    if isinstance(model, torch.jit.ScriptModule):
-        model.eval()
     found = model if is_function else _method(model)
     schema = _named_apart(found.schema.arguments if is_function else found.schema.arguments[1:])
     graph = found.graph.copy()
@@ -158,8 +156,10 @@ def _check_optional(name: str, types: Mapping[str, Any], given: Mapping[str, Any
 
 
 def attribute_of(owner: Any, name: str) -> Any:
-    """Return an attribute of a module or object. torch gives objects of classes that it compiled as instances
-    of the Python class."""
+    """Return an attribute of a module or object; modules are in evaluation mode. torch gives objects of
+    classes that it compiled as instances of the Python class."""
+    if name == "training" and isinstance(owner, torch._C.ScriptModule):
+        return False
     return owner.getattr(name) if hasattr(owner, "getattr") else getattr(owner, name)
 
 

@@ -13,7 +13,12 @@ import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.fx.experimental import _config as fx_config
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -91,8 +96,9 @@ def decomposed(
         with fx_config.patch(backed_size_oblivious=True), tracing.mode, torch.no_grad():  # type: ignore[attr-defined]
             traced = _traced(call, tracing.fakes, is_called)
     except Exception as error:  # whatever torch raises
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnsupportedOp(f"{overload} has no converter, and torch cannot take it apart: {first}") from None
+        raise UnsupportedOp(
+            f"{overload} has no converter, and torch cannot take it apart: {_reason(error)}"
+        ) from None
     if not all(_can_import(importer, node) for node in _calls(traced)):
         importer.require([(overload, importer.builder.source)])
     is_drawn = torch.Tag.nondeterministic_seeded in target.tags
@@ -100,6 +106,15 @@ def decomposed(
         overload, lambda broken: not is_drawn and are_alike(call, traced.forward, tracing.values, broken)
     )
     return _Parts(importer, tracing, traced, overload if is_called else "").run()
+
+
+def _reason(error: Exception) -> str:
+    """Return why torch did not trace an operator."""
+    if isinstance(error, DynamicOutputShapeException | DataDependentOutputException):
+        return "the sizes of its results, or values of which PyTorch makes numbers, depend on the data"
+    if isinstance(error, UnsupportedOperatorException):
+        return "PyTorch does not know the sizes of its results for inputs of any size"
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _can_import(importer: Walk, node: torch.fx.Node) -> bool:

@@ -10,7 +10,7 @@ from ....ir.errors import UnsupportedOp
 from ..values.scalars import PYTHON, scalar_op
 from ..values.values import List, Member, Tensor, is_run_time, is_run_time_list, is_size, kind_of
 from ..walk import Walk
-from . import attributes, axes, creation, library, plain
+from . import attributes, axes, creation, library, plain, statistics
 from .containers import container_op
 from .tensor_operators import tensor_operator
 from .texts import text_op
@@ -45,7 +45,9 @@ def _imported(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]:
 
 #: Operators with special functions, which return NotImplemented for arguments that the tables of converters
 #: handle.
-_SPECIAL: dict[str, Callable[..., Any]] = {**plain.OPERATORS, **creation.OPERATORS, **axes.OPERATORS}
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    **plain.OPERATORS, **creation.OPERATORS, **axes.OPERATORS, **statistics.OPERATORS,
+}  # fmt: skip
 
 
 def _own(importer: Walk, name: str, args: Sequence[Any]) -> Any:

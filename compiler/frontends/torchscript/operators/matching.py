@@ -138,7 +138,16 @@ _RULES: dict[str, Callable[[Sequence[Any]], Pairs]] = {
     "aten.conv_transpose1d.default": _transposed,
     "aten.conv_transpose2d.input": _transposed,
     "aten.conv_transpose3d.input": _transposed,
-    "aten.batch_norm.default": _channels,
+    **dict.fromkeys(
+        (
+            "aten.batch_norm.default",
+            "aten._native_batch_norm_legit.no_stats",
+            "aten._native_batch_norm_legit_no_training.default",
+            "aten._native_batch_norm_legit_functional.default",
+            "aten._batch_norm_with_update_functional.default",
+        ),
+        _channels,
+    ),
     "aten.instance_norm.default": _instance_norm,
     "aten.lstm_cell.default": _cell,
     "aten.gru_cell.default": _cell,

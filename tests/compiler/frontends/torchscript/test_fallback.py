@@ -89,3 +89,15 @@ def test_numbers_drawn_in_place() -> None:
             wanted = program(given)
             torch.manual_seed(5)
             assert_close(exe(given), wanted)
+
+
+def least_squares(a: Tensor) -> Tensor:
+    return torch.linalg.lstsq(a, a)[0]
+
+
+def test_results_whose_sizes_data_decide_are_refused_with_a_sentence() -> None:
+    program = torch.jit.trace(least_squares, (x(4, 3),))
+    with pytest.raises(
+        shapevm.UnsupportedOp, match="linalg_lstsq.*the sizes of its results.*depend on the data"
+    ):
+        shapevm.compile(program, args=(x(4, 3),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -44,6 +45,56 @@ def test_layers(name: str, how: str) -> None:
             assert "PyTorch" not in str(exe)
             for args in calls:
                 assert_close(exe(*args), layer(*args), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.BatchNorm2d(3, affine=False, momentum=0.3)])
+def test_batch_norm_traced_in_training_keeps_its_statistics(layer: nn.Module) -> None:
+    def sized(n: int) -> Tensor:
+        torch.manual_seed(n)
+        return torch.randn(n, 3, 4, *[5] * isinstance(layer, nn.BatchNorm2d))
+
+    own, program = copy.deepcopy(layer), copy.deepcopy(layer)
+    made = torch.jit.trace(program, sized(2), check_trace=False)
+    made.load_state_dict(own.state_dict())  # tracing changed it
+    with torch.no_grad(), shapevm.compile(made, args=(sized(2),)) as exe:
+        for n in (2, 5, 1):
+            assert_close(exe(sized(n)), own(sized(n)))
+        kept = {name: torch.as_tensor(value) for name, value in exe.state().items()}
+        assert_close(kept, dict(own.named_buffers()))
+
+
+def test_scripted_modules_are_compiled_in_evaluation_mode_and_stay_as_they_are() -> None:
+    module = torch.jit.script(nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.9)))
+    module[1].eval()
+    with torch.no_grad(), shapevm.compile(module, args=(x(2, 3),)) as exe:
+        assert (module.training, module[0].training, module[1].training) == (True, True, False)
+        assert_close(exe(x(2, 3)), module.eval()(x(2, 3)))
+
+
+NORMALISED: dict[str, Any] = {
+    "training": lambda a, w, m, v: torch.native_batch_norm(a, w, w, m, v, True, 0.2, 1e-3),
+    "evaluation": lambda a, w, m, v: torch.native_batch_norm(a, None, None, m, v, False, 0.2, 1e-3)[0],
+    "no statistics": lambda a, w, m, v: torch.native_batch_norm(a, w, m, None, None, True, 0.2, 1e-3),
+    "legit": lambda a, w, m, v: torch.ops.aten._native_batch_norm_legit(a, w, w, m, v, True, 0.2, 1e-3),
+    "with update": lambda a, w, m, v: torch.ops.aten._batch_norm_with_update(a, w, w, m, v, 0.2, 1e-3),
+    "layer": lambda a, w, m, v: torch.batch_norm(a, w, w, m, v, True, 0.2, 1e-3, False),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_native_batch_norm(name: str) -> None:
+    program = torch.jit.trace(NORMALISED[name], _for_statistics(2), check_trace=False)
+    with shapevm.compile(program, args=_for_statistics(2)) as exe:
+        assert "PyTorch" not in str(exe)
+        for n in (2, 5, 1):
+            args, own = _for_statistics(n), _for_statistics(n)
+            assert_close(exe(*args), NORMALISED[name](*own))
+            assert_close(args, own)
+
+
+def _for_statistics(n: int) -> tuple[Tensor, ...]:
+    torch.manual_seed(n)
+    return torch.randn(n, 3, 4), torch.rand(3), torch.rand(3), torch.rand(3)
 
 
 class Attends(nn.Module):
