@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from ....ir.dims import OPEN, format_dim, simplify, symbol
+from ....ir.dims import OPEN, DimExpr, format_dim, simplify, symbol
 from ....ir.errors import ShapeError, UnsupportedOp
 from ....ir.graph import Block, Builder, Node, Value
 from ....ir.types import INT, ListType, ScalarType, TensorType
@@ -184,6 +184,35 @@ def meshgrid(b: Builder, xs: Sequence[Value], *, indexing: str = "ij") -> tuple[
     return tuple(made)
 
 
+def tensordot(b: Builder, x: Value, y: Value, dims_self: list[int], dims_other: list[int]) -> Value:
+    """torch.tensordot: of two axes that are summed together, one may have size 1; the other's sum counts."""
+    if len(dims_self) != len(dims_other):
+        raise ShapeError("tensordot: as many axes of one tensor as of the other must be given")
+    x, of_x = _axes_last(b, x, dims_self)
+    y, of_y = _axes_last(b, y, dims_other)
+    lines = [B.add_axis(b, x, 1), B.add_axis(b, y, 0)]  # [of x, 1, summed ...] and [1, of y, summed ...]
+    made = B.agreeing(b, "tensordot", lines, or_one=True)
+    for axis in range(2, 2 + len(dims_self)):
+        ones = [B.is_one(B.shape_of(each)[axis]) for each in made]
+        for i in (0, 1) if any(ones) else ():
+            made[i] = _convert(b, "aten.sum.dim_IntList", made[i], [axis], True, dtype=B.dtype_of(x))
+    steps = B.product(B.shape_of(made[0])[2:])
+    left, right = (B.reshape(b, each, [B.shape_of(each)[i], steps]) for i, each in enumerate(made))
+    return B.reshape(b, _convert(b, "aten.matmul.default", left, B.permute(b, right, [1, 0])), [*of_x, *of_y])
+
+
+def _axes_last(b: Builder, x: Value, dims: Sequence[int]) -> tuple[Value, list[DimExpr]]:
+    """Return a tensor [others, *dims], and the sizes of the other axes."""
+    shape = B.shape_of(x)
+    last = [B.axis_of("tensordot", axis, len(shape)) for axis in dims]
+    others = [axis for axis in range(len(shape)) if axis not in last]
+    if len(others) + len(last) != len(shape):
+        raise ShapeError(f"tensordot: axes {list(dims)} name one twice")
+    kept = [shape[axis] for axis in others]
+    made = B.permute(b, x, [*others, *last])
+    return B.reshape(b, made, [B.product(kept), *(shape[axis] for axis in last)]), kept
+
+
 def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
     return fitted(b, "copy_", source, x)
 
@@ -209,6 +238,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.meshgrid.default": meshgrid,
     "aten.meshgrid.indexing": meshgrid,
     "aten.cat.default": cat,
+    "aten.tensordot.default": tensordot,
     "aten.broadcast_to.default": lambda b, x, size: _convert(b, "aten.expand.default", x, size),
     "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
     "aten.clone.default": lambda b, x, memory_format=None: x,

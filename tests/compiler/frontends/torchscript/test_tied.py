@@ -72,13 +72,30 @@ def test_positions_of_scores_have_a_target_each() -> None:
             torch.testing.assert_close(exe(*args), dense_loss(*args))
 
 
-def test_axes_that_tensordot_sums_are_equal() -> None:
+def test_axes_that_tensordot_sums_are_equal(caplog: pytest.LogCaptureFixture) -> None:
     def products(x: Tensor, y: Tensor) -> Tensor:
-        return torch.tensordot(x, y, dims=([0, 1], [0, 1]))
+        return torch.tensordot(x, y, dims=([0, 1], [0, -2]))
 
+    caplog.set_level("INFO", logger="shapevm")
     example = torch.randn(2, 3, 4), torch.randn(2, 3, 5)
     with shapevm.compile(torch.jit.trace(products, example), args=example) as exe:
         args = torch.randn(7, 1, 2), torch.randn(7, 1, 3)
         torch.testing.assert_close(exe(*args), products(*args))
         with pytest.raises(shapevm.errors.ShapeError, match="axis 0 has size 1"):  # as many products, others
             exe(torch.randn(2, 1, 4), torch.randn(1, 2, 5))
+    assert "as in the example: axis 1 of y is axis 1 of x, axis 0 of y is axis 0 of x" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_axes_of_size_1_that_tensordot_sums(dtype: torch.dtype) -> None:
+    def products(x: Tensor, y: Tensor) -> Tensor:
+        return torch.tensordot(x, y, dims=([0, 1], [0, 1]))
+
+    def given(*sizes: int) -> tuple[Tensor, Tensor]:
+        n, m, rows, columns = sizes
+        return torch.arange(n * rows).reshape(1, n, rows).to(dtype), torch.ones(m, 1, columns).to(dtype)
+
+    example = given(3, 2, 4, 5)
+    with shapevm.compile(torch.jit.trace(products, example), args=example) as exe:
+        for sizes in ((3, 2, 4, 5), (1, 7, 2, 1), (6, 1, 3, 3)):
+            torch.testing.assert_close(exe(*given(*sizes)), products(*given(*sizes)))

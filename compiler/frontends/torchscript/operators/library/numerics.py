@@ -308,34 +308,6 @@ def combinations(x: Tensor, r: int, again: bool) -> Tensor:
         rows = torch.cat([rows.index_select(0, at[:, 0]), at[:, 1:]], 1)
     return x.index_select(0, rows.reshape([-1])).reshape(rows.size())
 """,
-    "tensordot": """
-def rest(n: int, axes: List[int]) -> List[int]:
-    made: List[int] = []
-    for i in range(n):
-        if i not in axes and i - n not in axes:
-            made.append(i)
-    return made
-
-def tensordot(x: Tensor, y: Tensor, a: List[int], b: List[int]) -> Tensor:
-    assert len(a) == len(b), "tensordot: as many axes of one tensor as of the other must be given"
-    of_x = rest(x.dim(), a)
-    of_y = rest(y.dim(), b)
-    assert len(of_x) + len(a) == x.dim() and len(of_y) + len(b) == y.dim(), (
-        "tensordot: an axis is named twice, or it is out of range")
-    for i, j in zip(a, b):
-        assert x.size(i) == y.size(j), "tensordot: axes that are summed together must have equal sizes"
-    sizes: List[int] = []
-    steps = 1
-    for i in of_x:
-        sizes.append(x.size(i))
-    for i in of_y:
-        sizes.append(y.size(i))
-    for i in b:
-        steps = steps * y.size(i)
-    rows = x.permute(of_x + a).reshape([-1, steps])
-    columns = y.permute(b + of_y).reshape([steps, -1])
-    return torch.matmul(rows, columns).reshape(sizes)
-""",
     "diagflat": """
 def diagflat(x: Tensor, k: int) -> Tensor:
     return torch.diag_embed(x.reshape([-1]), k)
@@ -412,6 +384,6 @@ def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: f
 #: Operators without another form: also used for constants.
 ALWAYS = (
     *(name for name in SOURCES if name.startswith("gradient")), "pdist", "combinations", "diagflat",
-    "tensordot", "xlogy.Scalar_Self", "ctc_loss.Tensor", "ctc_loss.IntList",
+    "xlogy.Scalar_Self", "ctc_loss.Tensor", "ctc_loss.IntList",
     "linalg_vander", "vander", "im2col", "col2im", "narrow.Tensor",
 )  # fmt: skip
