@@ -60,10 +60,10 @@ class Source:
 def of_tensors(function: Any, args: Sequence[Any], kwargs: Any = ()) -> Call:
     """Return the call of a function with arguments, of which the tensors are inputs."""
     sample = SimpleNamespace(input=tuple(args), args=(), kwargs=dict(kwargs))
-    return Call(_Spread(function), sample).eval()
+    return Call(Spread(function), sample).eval()
 
 
-class _Spread(torch.nn.Module):
+class Spread(torch.nn.Module):
     """Calls a function with its arguments in one tuple."""
 
     def __init__(self, function: Any) -> None:

@@ -1,7 +1,8 @@
 """Programs with `Dim.AUTO` on every axis that take fewer sizes than torch.export's own, are refused or wrong;
-or traced programs (`torch.jit.trace`) that do not give what the trace gives.
+or programs of `torch.jit.trace` (`--door script`), or modules of `torch.jit.script` (`--door scripted`), that
+do not give what the trace or script gives.
 
-    python -m tests.freed.coverage [--door script] [--kinds operators,modules,programs] [--ops REGEX]
+    python -m tests.freed.coverage [--door export] [--kinds operators,modules,programs] [--ops REGEX]
 
 Verdicts are kept in build/freed/verdicts.json: `--again bad` (the default) judges what is new or not right.
 """
@@ -18,7 +19,7 @@ from typing import Any
 from ..opinfo.kept import keep_all, read
 from .verdicts import BAD
 
-MODES = {"export": "auto", "script": "script"}  # by door
+MODES = {"export": "auto", "script": "script", "scripted": "scripted"}  # by door
 KEPT = Path(__file__).parents[2] / "build" / "freed" / "verdicts.json"
 
 
@@ -55,10 +56,10 @@ def _options() -> Any:
 def _judge(options: Any) -> None:
     from ..opinfo import pool
     from .cases import Source, cells
-    from .verdicts import judge_one, judge_traced, prepare
+    from .verdicts import judge_one, judge_scripted, judge_traced, prepare
 
     source, mode = Source(), MODES[options.door]
-    judge = judge_one if options.door == "export" else judge_traced
+    judge = {"export": judge_one, "script": judge_traced, "scripted": judge_scripted}[options.door]
     kept, _ = read(KEPT)
     named = [cell for cell in cells(options.kinds.split(",")) if re.search(options.ops, cell.op)]
     wanted = [cell for cell in named if is_due(kept.get((cell.op, cell.dtype, mode)), options.again)]

@@ -26,13 +26,14 @@ from shapevm.settings import settings
 from ..opinfo import verdicts as eager
 from ..opinfo.cases import Call
 from ..opinfo.verdicts import Verdict, line
-from .cases import of_tensors
+from .cases import Spread, of_tensors
 
 #: `narrower`: sizes that torch.export's program takes are refused, and a log line says so; `silent`: none
 #: does; `raw`: an error that is not one of shapevm's. The others are those of `opinfo.verdicts`.
 BAD = ("narrower", "silent", "refused", "raw", "differs", "crash", "slow")
 SIZES = (2, 3, 5, 7, 11)
 DRAWS = 3
+Given = Callable[[Sequence[torch.Tensor]], tuple[Sequence[Any], dict[str, Any]]]
 ROUNDING = 2e-6  # as a part of the greatest result
 
 
@@ -71,6 +72,26 @@ def judge_traced(op: str, call: Call, mode: str = "") -> Verdict:
     return judge_against(case, lambda: traced, _other_sizes(case.call.tensors), traced)
 
 
+def judge_scripted(op: str, call: Call, mode: str = "") -> Verdict:
+    """Return the verdict of a scripted module: at other sizes it must give what the script gives there."""
+    scripted = copy.copy(call)
+    try:
+        assert isinstance(call.function, Spread)
+        program = torch.jit.script(copy.deepcopy(call.function.function))
+        scripted.function = Spread(program)
+    except Exception as error:
+        return Verdict("skipped", f"script: {line(error)}")
+    case = eager._case(op, scripted)
+    if isinstance(case, Verdict):
+        return case
+
+    def given(tensors: Sequence[torch.Tensor]) -> tuple[Any, dict[str, Any]]:
+        (args,), kwargs = scripted.arguments(tensors)
+        return args, kwargs
+
+    return judge_against(case, lambda: scripted, _other_sizes(case.call.tensors), program, given)
+
+
 def _other_sizes(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
     """Return the tensors with a first axis of another size, where equal sizes stay equal, and with all axes
     longer; none where one has no elements."""
@@ -89,19 +110,21 @@ def judge_against(
     own: Callable[[], Any],
     drawn: Sequence[Sequence[torch.Tensor]],
     program: Any,
+    given: Given = lambda tensors: (tensors, {}),
     **options: Any,
 ) -> Verdict:
     """Compile `program`, which gives eager's results at the example of `case` and at what is `drawn`, where
-    `own()`, PyTorch's program, takes that."""
+    `own()`, PyTorch's program, takes that. `given(tensors)`: its (args, kwargs)."""
+    args, kwargs = given(_copies(case.call.tensors))
     try:
         with _lines() as log, settings.scope(threads=1):
-            exe = shapevm.compile(program, _copies(case.call.tensors), strategy="generic", **options)
+            exe = shapevm.compile(program, args, kwargs, strategy="generic", **options)
     except shapevm.Error as error:
         return Verdict("refused", f"{type(error).__name__}: {line(error)}")
     except Exception as error:
         return Verdict("raw", f"{type(error).__name__}: {line(error)}")
     with exe:
-        return _judged(own, exe, case, drawn, log)
+        return _judged(own, exe, case, drawn, log, given)
 
 
 def _judged(
@@ -110,6 +133,7 @@ def _judged(
     case: eager.Case,
     drawn: Sequence[Sequence[torch.Tensor]],
     log: Sequence[str],
+    given: Given,
 ) -> Verdict:
     """Return the verdict of a program that compiles."""
     for tensors in (case.call.tensors, *drawn):
@@ -119,8 +143,9 @@ def _judged(
         if isinstance(at_sizes, Verdict):
             continue
         sizes = [list(x.shape) for x in tensors]
+        args, kwargs = given(_copies(tensors))
         try:
-            found = exe(*_copies(tensors))
+            found = exe(*args, **kwargs)
         except shapevm.Error as error:
             if _takes(own(), tensors):
                 return Verdict("narrower" if log else "silent", f"{sizes}: {line(error)}; log: {list(log)}")

@@ -48,13 +48,18 @@ class Call(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Call the function with `tensors` in the places of the sample's."""
+        args, kwargs = self.arguments(tensors)
+        return self.function(*args, **kwargs)
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return (args, kwargs) with `tensors` in the places of the sample's."""
         given = iter(tensors)
         leaves = [
             next(given) if is_tensor else leaf
             for is_tensor, leaf in zip(self.is_tensor, self.leaves, strict=True)
         ]
         first, args, kwargs = tree_unflatten(leaves, self.spec)
-        return self.function(first, *args, **kwargs)
+        return (first, *args), kwargs
 
     def kind(self) -> Hashable:
         """Return what calls have in common that differ in the tensors' values alone: one program is exported
