@@ -16,12 +16,14 @@ from ..vm.arrays import is_array, is_torch, library_of, sharing_pairs
 from ..vm.contract import tag_of
 from ..vm.errors import ArgumentError, ArtifactError
 from ..vm.fork_lock import ForkLock
+from ..vm.heap import trim
 
 if TYPE_CHECKING:
     from ..vm.machine import Machine
     from ..vm.program import EntryPoint, Input
 
 INITIAL = "initial_state"  # as in `compiler.emit.emit`
+_LARGE = 1 << 20  # bytes of an array whose zeros are left to the system
 RANDOM = "random:philox"  # i64[2], seed and number of draws, as in `compiler.ops.random`
 
 
@@ -60,7 +62,10 @@ class State:
         """Restore the artifact's state."""
         with self._lock:
             first = self._machine.call_function(INITIAL, []) if self.names else []
-            self._values = list(map(_own, first))
+            self._values = [_untouched(_own(value)) for value in first]
+            del first
+            if sum(getattr(value, "nbytes", 0) for value in self._values) >= _LARGE:
+                trim()
 
     def seed(self, seed: int) -> None:
         """Reseed the generator."""
@@ -113,6 +118,15 @@ def _own(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_own, value))
     return library_of(value).numpy(value) if is_array(value) else value
+
+
+def _untouched(value: Any) -> Any:
+    """Return a large array of zeros as memory that the system provides as it is written, page after page."""
+    if not is_array(value) or value.nbytes < _LARGE or value.reshape(-1).view("bool").any():
+        return value
+    import numpy as np
+
+    return np.zeros(value.shape, value.dtype)
 
 
 def _copied(value: Any) -> Any:

@@ -50,9 +50,9 @@ class Tokenizer:
             from tokenizers import Tokenizer as Native
         except ModuleNotFoundError:
             raise ArgumentError(MISSING) from None
-        self.json = json
         try:
-            self._native = Native.from_str(json)
+            self._data = json.encode()  # one byte a character, where a string with any emoji has four
+            self._native = Native.from_buffer(self._data)
         except BaseException as error:  # a panic of the package derives from BaseException
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -68,6 +68,11 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]:
         return Tokenizer, (self.json,)
+
+    @property
+    def json(self) -> str:
+        """The tokenizer's JSON."""
+        return self._data.decode()
 
     @property
     def vocabulary(self) -> int:
