@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..vm.errors import ArgumentError, ArtifactError
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 MISSING = "text models need the package tokenizers: pip install 'shapevm[text]'"
 _LARGE = 1 << 20  # bytes of a tokenizer
+#: Characters that are tokenized at a time, unless a text has more: until they are truncated, tokens and their
+#: places take some 100 bytes a character.
+CHARACTERS = 4096
 Text = str | tuple[str, str] | list[str]
 
 
@@ -91,7 +94,10 @@ class Tokenizer:
             self._native.enable_truncation(longest, strategy="longest_first")
             self._longest = longest
         given = [text if isinstance(text, str) else tuple(text) for text in texts]
-        return [_tokens(each, text) for each, text in zip(self._encoded(given), given, strict=True)]
+        found: list[Tokens] = []
+        for part in _parts(given):
+            found += map(_tokens, self._encoded(part), part)
+        return found
 
     def encode_whole(self, text: str, with_special: bool = True) -> list[int]:
         """Return all tokens of a text; `with_special`: and those that the tokenizer adds.
@@ -121,6 +127,19 @@ class Tokenizer:
             return self._native.encode_batch_fast(given)  # without the offsets in the text
         except Exception as error:
             raise ArgumentError(f"the texts cannot be tokenized: {error}") from None
+
+
+def _parts(texts: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield texts, or pairs, as parts of at most CHARACTERS, or one text."""
+    part, n = list[Any](), 0
+    for text in texts:
+        more = len(text) if isinstance(text, str) else sum(map(len, text))
+        if part and n + more > CHARACTERS:
+            yield part
+            part, n = [], 0
+        part.append(text)
+        n += more
+    yield part
 
 
 def _tokens(encoding: Encoding, text: Any) -> Tokens:
