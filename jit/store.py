@@ -18,7 +18,7 @@ from ..vm.errors import ArtifactError
 from ..vm.fork_lock import ForkLock
 from ..vm.heap import trim
 from ..vm.objects import parse_object, serialise_object
-from ..vm.program import KernelKey, KernelObject
+from ..vm.program import KernelKey, KernelObject, format_key
 from .families.matmul.tile_choice import TileChoice, target_of_products
 from .llvm.target import bases, host_target, runs_here
 from .object.cache import cache_key, generator_version
@@ -176,11 +176,24 @@ class KernelStore:
         if tuned is not None:
             return tuned
         choice = self._choice(spec, dims)
-        if choice is None or not choice.tiles:
-            return None
+        return None if choice is None or not choice.tiles else self._preferred(spec, dims, target, choice)
+
+    def _preferred(
+        self, spec: KernelSpec | SpecText, dims: KernelKey, target: str, choice: TileChoice
+    ) -> str | None:
+        """Return the schedule for a machine of which `choice` was measured. Of a text it is remembered: a
+        process that compiles nothing then needs no generators, which take 7 MB."""
+        name = ""
+        if isinstance(spec, SpecText):
+            name = "\n".join(["schedule", spec_hash(spec), format_key(dims), *choice.items()])
+            if (known := self.remembered(name, target)) is not None:
+                return known.decode() or None
         from .tuning import preferred_schedule
 
-        return preferred_schedule(spec, dims, target, choice)
+        found = preferred_schedule(spec, dims, target, choice)
+        if name:
+            self.remember(name, (found or "").encode(), target)
+        return found
 
     def _choice(self, spec: KernelSpec | SpecText, dims: KernelKey) -> TileChoice | None:
         """Return the choice measured on this machine. If reading weights from memory was not measured yet,

@@ -108,6 +108,10 @@ class TileChoice:
         measured = {name: {"own": of.own, "turns": [*of.turns]} for name, of in self.measured.items()}
         return json.dumps({"tiles": dict(self.tiles), "measured": measured}).encode()
 
+    def items(self) -> list[str]:
+        """Return a text for each tile, in order: equal choices have equal ones."""
+        return sorted(f"{name}={tile}" for name, tile in self.tiles.items())
+
     def beside(self, other: TileChoice | None) -> TileChoice:
         """Return the union of this choice and another one."""
         if other is None:

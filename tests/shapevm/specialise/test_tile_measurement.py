@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from shapevm.jit import tuning
 from shapevm.jit.compile_job import Answer, TilesJob, answer
 from shapevm.jit.compiler import compile_kernel, target_for
 from shapevm.jit.families.matmul.tile_choice import (
@@ -21,6 +22,7 @@ from shapevm.jit.families.matmul.tile_choice import (
 from shapevm.jit.llvm.target import TARGETS, runs_here
 from shapevm.jit.measure import narrow, streams, tiles
 from shapevm.jit.measure.tiles import PROBE
+from shapevm.jit.spec import SpecText, to_json
 from shapevm.jit.text import parse_spec
 
 import shapevm
@@ -83,6 +85,19 @@ def test_later_stores_use_what_the_process_measured(folder, monkeypatch):
     process.jobs.clear()
     measuring(process, monkeypatch).go_on(open_store())
     assert process.jobs == []  # it is known
+
+
+def test_schedules_of_texts_are_remembered(folder, monkeypatch):
+    """A later process looks kernels up without the generators, by which the first one chose."""
+    open_store().remember_tiles(OTHER.record())
+    spec = SpecText(to_json(parse_spec(PROBE)))
+    first = open_store().job(spec, (16,), b"").schedule
+    monkeypatch.setattr(tuning, "preferred_schedule", lambda *given: pytest.fail("it was known"))
+    assert open_store().job(spec, (16,), b"").schedule == first == TILE
+    monkeypatch.setattr(tuning, "preferred_schedule", lambda *given: "another")
+    assert open_store().job(spec, (17,), b"").schedule == "another"  # other sizes, other tiles
+    open_store().remember_tiles(TileChoice({"some": TILE}).record())
+    assert open_store().job(spec, (16,), b"").schedule == "another"
 
 
 @pytest.mark.parametrize("name", TARGETS)
