@@ -53,9 +53,18 @@ def max_rows(problem: Problem) -> int:
     """Return the most rows that are multiplied this way; 0: none."""
     if not isinstance(problem.k, int) or problem.k < LEAST_STEPS:
         return 0
-    top = most(problem.m)
-    few = MAX_ROWS if top is None else min(MAX_ROWS, top)
+    top, few = most(problem.m), _limit(problem)
+    few = few if top is None else min(few, top)
     return few if least(problem.m) <= few else 0
+
+
+def _limit(problem: Problem) -> int:
+    """Return the most rows of any product: of a grouped weight that multiplies f32, those whose sums of a
+    panel fit in registers, as more rows would widen it once more. They share a widened copy instead."""
+    groups, tile = problem.grouped, problem.schedule
+    if groups is None or groups.together > 1 or groups.planes > 1:
+        return MAX_ROWS
+    return min(MAX_ROWS, max(1, tile.rows * tile.vectors * LANES // PANEL))
 
 
 def panels_of(problem: Problem) -> int:
