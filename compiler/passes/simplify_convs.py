@@ -1,8 +1,10 @@
 """Convolutions with simpler forms: matrix products, and sums of few shifted images.
 
-One that only mixes the channels of each position is a matmul. A depthwise one without a dedicated kernel
-(`jit.families.conv.depthwise`: over one or two axes) is a pointwise sum over its taps on the padded image,
-with vectors along the channels: it has no sum over channels for a matmul.
+One that only mixes the channels of each position is a matmul. So is a transposed one whose stride is its
+kernel: each position gives a block of the result, no two blocks overlap, and a permute puts them in place. A
+product of patches would multiply by zeros in all taps of a position but one. A depthwise one without a
+dedicated kernel (`jit.families.conv.depthwise`: over one or two axes) is a pointwise sum over its taps on the
+padded image, with vectors along the channels: it has no sum over channels for a matmul.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from functools import reduce
 from itertools import product as combinations
 from math import prod
 
-from ..ir.dims import DimExpr, equal
+from ..ir.dims import DimExpr, equal, product
 from ..ir.graph import Builder, Graph, Node, Value
 from ..lower.access import shape_of
 from ..lower.packing import has_depthwise_kernel
@@ -31,7 +33,7 @@ def _simpler(b: Builder, node: Node) -> Value | None:
     attrs, (x, weight) = node.attrs, node.present
     is_padded = any((*attrs["low"], *attrs["high"]))
     if any(e != 1 for e in attrs["expansion"]):
-        return None
+        return _by_blocks(b, node) if _has_blocks(node) else None
     if attrs["groups"] == 1 and {*attrs["kernel"], *attrs["stride"]} == {1} and not is_padded:
         return b.one("matmul", x, weight)
     groups = attrs["groups"]
@@ -40,6 +42,30 @@ def _simpler(b: Builder, node: Node) -> Value | None:
     if not is_depthwise or has_kernel or prod(attrs["kernel"]) > MAX_TAPS:
         return None
     return _by_taps(b, node)
+
+
+def _has_blocks(node: Node) -> bool:
+    """Whether it is a transposed convolution, without padding, whose stride is its kernel."""
+    attrs, sizes = node.attrs, shape_of(node.arg(0))[1:-1]
+    edges = tuple(k - 1 for k in attrs["kernel"])
+    is_reversed = all(d == -1 or k == 1 for d, k in zip(attrs["dilation"], attrs["kernel"], strict=True))
+    is_plain = attrs["groups"] == 1 and {*attrs["stride"]} == {1} and is_reversed
+    is_apart = attrs["expansion"] == attrs["kernel"] and attrs["low"] == attrs["high"] == edges
+    made = zip(shape_of(node.result)[1:-1], sizes, attrs["kernel"], strict=True)
+    return is_plain and is_apart and all(equal(out, product((size, k))) for out, size, k in made)
+
+
+def _by_blocks(b: Builder, node: Node) -> Value:
+    """Return the product of each position with all taps, [N, spatial.., taps.., F], with every tap's axis
+    moved next to that of its positions."""
+    (x, weight), kernel = node.present, node.attrs["kernel"]
+    *outer, channels = shape_of(x)
+    n, width = len(kernel), shape_of(weight)[1]
+    taps = B.permute(b, B.reshape(b, weight, (*kernel, channels, width)), [n, *range(n), n + 1])
+    blocks = b.one("matmul", x, B.reshape(b, taps, (channels, product((*kernel, width)))))
+    blocks = B.reshape(b, blocks, (*outer, *kernel, width))
+    pairs = [axis for i in range(1, n + 1) for axis in (i, n + i)]
+    return B.reshape(b, B.permute(b, blocks, [0, *pairs, 2 * n + 1]), shape_of(node.result))
 
 
 def _by_taps(b: Builder, node: Node) -> Value:

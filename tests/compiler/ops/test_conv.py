@@ -85,6 +85,11 @@ HIGH: list[Case] = [
     ("side", lambda x: F.conv2d(x, weight(5, 4, 3, 3), weight(5), padding=1), WIDE),
     ("strided side", lambda x: F.conv2d(x, weight(5, 4, 3, 3), weight(5), stride=2), WIDE),
     ("depthwise side", lambda x: F.conv2d(x, weight(4, 1, 3, 3), groups=4, stride=2, padding=1), WIDE),
+    (
+        "transposed blocks",
+        lambda x: F.conv_transpose2d(x, weight(4, 5, 2, 3), weight(5), stride=(2, 3)),
+        WIDE,
+    ),
     ("transposed side", lambda x: F.conv_transpose2d(x, weight(4, 5, 3, 3), stride=2, padding=1), WIDE),
     (
         "twice",

@@ -285,7 +285,7 @@ class Others(torch.nn.Module):
         torch.manual_seed(0)
         self.first = torch.nn.Conv2d(12, 12, 3, groups=12)
         self.grouped, self.plain = torch.nn.Conv2d(12, 24, 3, groups=6), torch.nn.Conv2d(24, 12, 1)
-        self.up, self.short = torch.nn.ConvTranspose2d(12, 8, 2, stride=2), torch.nn.Linear(8, 24)
+        self.up, self.short = torch.nn.ConvTranspose2d(12, 8, 3, stride=2), torch.nn.Linear(8, 24)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply all to images [n, 12, h, w]."""
