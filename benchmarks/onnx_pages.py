@@ -3,7 +3,8 @@
 Three processes, pinned to the same CPUs, hold an engine each: with ONNX Runtime, with shapevm in its place,
 and with OpenVINO if that is installed. They take turns: each page is read by all, then once more by all.
 Printed are pages a second, the time of a page's first reading against its second, and the resident memory
-after 50 pages and at the end, with the largest page so far, which decides what an arena holds;
+after 50 pages and at the end, with the largest page so far, which decides what an arena holds. Memory is the
+median after ten pages, as the C library keeps up to 64 MiB of the arrays that a reading has freed, or none;
 `--picture FILE.svg` draws it over time. Needs
 `pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and for OpenVINO `pip install openvino` and
 `pip install --no-deps rapidocr-openvino`, which demands an old version of it.
@@ -89,6 +90,11 @@ def work(runtime: str, n_cpus: int) -> None:
         print(json.dumps([seconds, resident(), [each[1] for each in found or []]]), flush=True)
 
 
+def typical(memory: list[int], n_pages: int) -> int:
+    """Return the median of the resident memory after each of the last ten pages of the first `n_pages`."""
+    return int(median(memory[max(2 * n_pages - 20, 0) + 1 : 2 * n_pages : 2]))
+
+
 def ask(process: Any, seed: int | None = None) -> Any:
     """Return a worker's next line."""
     if seed is not None:
@@ -160,7 +166,7 @@ def main(n_pages: int, n_cpus: int, place: str = "") -> None:
         name: [one / two for one, two in zip(first[name], again[name], strict=True)] for name in RUNTIMES
     }
     for name, ratio in ratios.items():
-        then, end = memory[name][2 * early - 1], memory[name][-1]
+        then, end = typical(memory[name], early), typical(memory[name], n_pages)
         speed = median(a / b for a, b in zip(first[name], first["shapevm"], strict=True))
         print(
             f"| {name} | {n_pages / sum(first[name]):.2f} "
