@@ -6,6 +6,7 @@ torch.export's facts about its symbols (ranges, divisibility) become the graph's
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import warnings
@@ -33,9 +34,9 @@ from .control import RULES
 from .ctc import LOSSES, losses_are_traced
 from .decompositions import DECOMPOSITIONS, mistyped, typed_as_eager
 from .dtypes import dtype_name
-from .dynamic_shapes import int_symbols, named_sizes
+from .dynamic_shapes import int_symbols, named_sizes, user_inputs
 from .export import sizes_are_alike
-from .functional import functional
+from .functional import functional, with_module, with_selects
 from .fx_nodes import FxImporter, array_of, is_operator
 from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, parts_of, shown_guard
 from .importer import find_converter
@@ -46,6 +47,7 @@ from .torch_versions import keep_checks
 from .tree import by_guarded_path, signature_of, structure_of
 
 keep_checks()
+_LOG = logging.getLogger("shapevm")
 
 
 def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -74,15 +76,37 @@ def decomposition_table() -> Any:
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return `program` without in-place operators and decomposed by `decomposition_table`."""
-    table = decomposition_table()
+    table, before = decomposition_table(), _fixed_sizes(user_inputs(program))
     with sizes_are_alike(), losses_are_traced(), typed_as_eager(program.graph), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
-        return _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is
+        made = _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is
+    for (name, axis), size in _fixed_sizes(user_inputs(made)).items():
+        if (name, axis) not in before:
+            _LOG.warning("dynamic_shapes: axis %d of %s is always %d: PyTorch fixes it", axis, name, size)
+    return made
+
+
+def _fixed_sizes(inputs: Sequence[torch.fx.Node]) -> dict[tuple[str, int], int]:
+    """Return the axes of inputs, as (input, axis), that have one size, with it. torch's functional form of
+    other views than an unbind's, such as windows of unfold, may fix more."""
+    values = [(node.name, node.meta.get("val")) for node in inputs]
+    axes = [
+        (name, axis, size)
+        for name, value in values
+        if isinstance(value, torch.Tensor)
+        for axis, size in enumerate(value.shape)
+    ]
+    return {
+        (name, axis): int(size)
+        for name, axis, size in axes
+        if isinstance(size, int) or size.node.maybe_as_int() is not None
+    }
 
 
 def _in_known_operators(program: ExportedProgram) -> ExportedProgram:
     """Return `program` without in-place operators and with operators without a converter decomposed. Raises
     UnsupportedOp if torch fails to trace them, as it may if an example's size is 0."""
+    program = with_module(program, with_selects(program.graph_module))
     try:
         with sizes_are_alike():
             plain = None if mistyped(program.graph) else functional(taken_apart(program, decomposition_table))

@@ -16,7 +16,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 
-from .fx_nodes import is_check, is_dtype, is_item, is_operator, overload_of, schema_arguments
+from ..ir.errors import UnsupportedOp
+from .fx_nodes import is_check, is_dtype, is_item, is_operator, overload_of, schema_arguments, source_of
 from .importer import find_converter
 from .layout import restored
 from .nodes import node_argument, operator_of
@@ -60,9 +61,51 @@ def functional(program: ExportedProgram) -> ExportedProgram | None:
     renamer = _Renamer()
     if not all(renamer.add(node) for node in nodes):
         return None
+    return with_module(program, torch.fx.GraphModule(program.graph_module, renamer.graph))
+
+
+def with_module(program: ExportedProgram, module: torch.fx.GraphModule) -> ExportedProgram:
+    """Return a copy of a program with another module."""
     result = copy.copy(program)
-    cast(Any, result)._graph_module = torch.fx.GraphModule(program.graph_module, renamer.graph)
+    cast(Any, result)._graph_module = module
     return result
+
+
+def with_selects(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a module that changes memory with each element of an unbind as a select: torch's own functional
+    form of an unbind whose elements are changed has the example's sizes. Return others unchanged. Raises
+    UnsupportedOp if windows of unfold are changed, which torch's form does wrongly."""
+    nodes = list(module.graph.nodes)
+    for node in filter(_changes_memory, nodes):
+        _check_no_windows(node)
+    unbinds = {node for node in nodes if node.target is aten.unbind.int and all(map(_is_element, node.users))}
+    if not unbinds or not any(map(_changes_memory, nodes)):
+        return module
+    graph, made = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    for node in nodes:
+        if _is_element(node) and node.args[0] in unbinds:
+            x, axis = schema_arguments(node.args[0])
+            args = (made[x], axis, node.args[1])
+            made[node] = graph.create_node("call_function", aten.select.int, args, name=node.name)
+            made[node].meta = dict(node.meta)
+        elif node not in unbinds:
+            made[node] = graph.node_copy(node, made.__getitem__)
+    return torch.fx.GraphModule(module, graph)
+
+
+def _is_element(node: torch.fx.Node) -> bool:
+    return node.target is operator.getitem
+
+
+def _check_no_windows(node: torch.fx.Node) -> None:
+    changed = node_argument(node)
+    while _is_element(changed) or (is_operator(changed) and _is_view(changed)):
+        if changed.target is aten.unfold.default:
+            raise UnsupportedOp(
+                "unfold: its windows are changed in place, which cannot be compiled; change the tensor",
+                source=source_of(node),
+            )
+        changed = node_argument(changed)
 
 
 def is_transform(node: torch.fx.Node) -> bool:

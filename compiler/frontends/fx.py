@@ -24,6 +24,7 @@ from .control import RULES
 from .dynamic_shapes import axis_dim, int_symbols
 from .export import export_model
 from .exported_program import decomposition_table, import_program
+from .functional import with_selects
 from .fx_nodes import FxImporter, is_operator, overload_of, source_of
 from .guards import narrow, parts_of
 from .importer import find_converter
@@ -89,7 +90,7 @@ def _is_new_value(node: torch.fx.Node) -> bool:
 def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Return `module` without calls that change their arguments, and decomposed as far as possible."""
     inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-    functional = torch.func.functionalize(module, remove="mutations")
+    functional = torch.func.functionalize(with_selects(module), remove="mutations")
     trace = make_fx(
         functional,
         decomposition_table=decomposition_table(),

@@ -7,7 +7,6 @@ transformer with one call of `pad`, that takes three times as long as the export
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -19,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
-from .functional import is_convertible, is_transform
+from .functional import is_convertible, is_transform, with_module
 from .fx_nodes import is_operator
 
 Table = Mapping[Any, Callable[..., Any]]
@@ -71,9 +70,7 @@ def _inlined(program: ExportedProgram, parts: Mapping[torch.fx.Node, torch.fx.Gr
             made[node] = made[node.args[0]][node.args[1]]
         else:
             made[node] = graph.node_copy(node, made.__getitem__)
-    result = copy.copy(program)
-    cast(Any, result)._graph_module = torch.fx.GraphModule(program.graph_module, graph)
-    return result
+    return with_module(program, torch.fx.GraphModule(program.graph_module, graph))
 
 
 def _copied(

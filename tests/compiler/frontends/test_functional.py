@@ -2,9 +2,11 @@
 converter in parts: with eager's values, and without tracing the program anew."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from shapevm.compiler.frontends import exported_program
 from shapevm.compiler.frontends.export import export_model
 from shapevm.compiler.frontends.exported_program import decomposition_table
 from shapevm.compiler.frontends.functional import functional
@@ -146,8 +148,8 @@ def exported(function: Callable) -> torch.export.ExportedProgram:
 
 
 RENAMED = [
-    residual, view_after, dropout_of_view, view_before, through_view, read_later, parts, axes, comparison,
-    own_axes, other_dtype,
+    residual, view_after, dropout_of_view, view_before, through_view, read_later, parts, axes,
+    comparison, own_axes, other_dtype,
 ]  # fmt: skip
 LEFT = [own_input, training, unknown, through_several, own_axes_of_a_view]
 
@@ -203,3 +205,61 @@ def test_vmap_in_a_program() -> None:
     for size in (4, 1, 9):
         args = torch.randn(size, 3), torch.randn(size, 3)
         torch.testing.assert_close(exe(*args), model(*args))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_elements_of_an_unbind_are_changed_at_all_sizes(
+    known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`known`: without an operator that only torch takes apart. torch.compile has the same rule."""
+
+    def change(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        first, *rest = y.unbind(-2)
+        first.add_(0.1).remainder_(1.0)
+        return y if known else torch.special.entr(y.abs()).logcumsumexp(0), first, *rest
+
+    free = dict.fromkeys(range(3), torch.export.Dim.AUTO)
+    program = torch.export.export(Calls(change), (torch.randn(4, 3, 5),), dynamic_shapes=((free,),))
+    with shapevm.compile(program) as exe:
+        compiled = torch.compile(change, backend="shapevm", dynamic=True)
+        for sizes in ((4, 3, 5), (2, 3, 7)):
+            x = torch.randn(sizes)
+            torch.testing.assert_close(exe(x), change(x))
+            torch.testing.assert_close(compiled(x), change(x))
+    assert "PyTorch fixes it" not in caplog.text
+
+
+def test_sizes_that_torch_fixes_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.unbind(1)[0].add_(1)
+        return y
+
+    monkeypatch.setattr(exported_program, "with_selects", lambda module: module)
+    free = dict.fromkeys(range(2), torch.export.Dim.AUTO)
+    with shapevm.compile(Calls(change), (torch.randn(4, 3),), dynamic_shapes=((free,),)):
+        assert "axis 0 of args_0 is always 4: PyTorch fixes it" in caplog.text
+
+
+def test_changed_windows_are_refused() -> None:
+    def change(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.unfold(0, 2, 2)[0].add_(1)
+        return y
+
+    with pytest.raises(shapevm.UnsupportedOp, match="unfold: its windows are changed in place"):
+        shapevm.compile(Calls(change), (torch.randn(5),))
+
+
+class Calls(torch.nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
