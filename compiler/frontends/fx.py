@@ -29,6 +29,7 @@ from .fx_nodes import FxImporter, is_operator, overload_of, source_of
 from .guards import narrow, parts_of
 from .importer import find_converter
 from .nodes import node_argument
+from .numbers import define_roundings
 from .symbols import Symbols
 
 _COPY = "aten.copy_.default"  # at the end of a functional graph: an input's new value
@@ -209,9 +210,10 @@ class GraphModuleImporter(FxImporter):
             expr = guard.expr.xreplace(self._env.replacements) if self._env is not None else guard.expr
             if not self.symbols.knows(expr):
                 continue  # of sizes that no input of this graph has
+            found = define_roundings(self.builder, expr, self.symbols, {})
             condition = self.symbols.translate(expr)
             for part in parts_of(condition):
-                if part is not sympy.true and {str(s) for s in part.free_symbols} <= known:
+                if part is not sympy.true and {str(s) for s in part.free_symbols} <= known | found:
                     yield part
 
 

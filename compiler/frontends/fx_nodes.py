@@ -41,7 +41,7 @@ from .fallback import (
 from .float8 import check_float8, is_float8, is_float8_check, note_float8
 from .importer import Importer
 from .nodes import module_of, node_argument, operator_of
-from .numbers import number_of
+from .numbers import define_roundings, number_of
 from .packed_weights import check_quantised
 from .squeezed import may_keep_axes
 from .symbols import Symbols
@@ -220,6 +220,8 @@ class FxImporter(Importer):
         found = node.meta["val"]
         if str(node.target).startswith(_OFFSET) and found.node.expr.is_Symbol:
             self._met.offsets.add(found.node.expr)
+        self.builder.source = source_of(node)
+        define_roundings(self.builder, found.node.expr, self.symbols, self._met.floats)
         return self.symbols.dim(found)
 
     def _import_part(self, node: torch.fx.Node) -> Any:

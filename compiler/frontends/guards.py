@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import lcm
@@ -20,16 +21,48 @@ from ..ir.dims import DimExpr, floordiv, rounded
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
 from ..ir.ranges import scaled
+from .symbols import MAX_DENOMINATOR
 
+_MOST_SIZE = 1 << 62
 #: ("x", "b", "0"): the leaf x["b"][0] -> its sizes; the leaf itself, where it is an int.
 Shapes = Mapping[tuple[str, ...], "tuple[DimExpr, ...] | DimExpr"]
+
+
+class Rounded(sympy.Function):  # type: ignore[misc]
+    """A size times, or divided by, a positive float of too many bits for an exact result: f64 rounds it.
+    Arguments: the size, the float, and whether it divides."""
+
+    is_extended_real = True
+
+    @classmethod
+    def eval(cls, size: Any, factor: Any, divides: Any) -> Any:
+        """Return the number for a known size, else None, as sympy asks."""
+        return sympy.Rational(_rounded(int(size), factor, divides)) if size.is_Integer else None
+
+
+def _rounded(size: int, factor: Any, divides: Any) -> float:
+    return size / float(factor) if divides else size * float(factor)
+
+
+def _times(a: Any, b: Any) -> Any:
+    factor, size = sorted((a, b), key=lambda side: not side.is_Rational)
+    return Rounded(size, factor, sympy.false) if _is_inexact(factor) and size.is_integer else a * b
+
+
+def _divided(a: Any, b: Any) -> Any:
+    return Rounded(a, b, sympy.true) if _is_inexact(b) and a.is_integer and not a.is_number else a / b
+
+
+def _is_inexact(factor: Any) -> bool:
+    return bool(factor.is_Rational) and factor > 0 and factor.q > MAX_DENOMINATOR
+
 
 _BINARY: dict[type, Any] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
+    ast.Mult: _times,
     ast.FloorDiv: lambda a, b: _floor(a / b),
-    ast.Div: lambda a, b: a / b,
+    ast.Div: _divided,
     ast.Mod: sympy.Mod,
     ast.Pow: lambda a, b: a**b,
 }
@@ -44,14 +77,14 @@ _COMPARE: dict[type, Any] = {
 
 
 def _floor(x: Any) -> Any:
-    if _has_roots(x):
+    if _stays(x):
         return sympy.floor(x)
     above, below = sympy.fraction(sympy.together(x))
     return floordiv(above, below) if below != 1 else x
 
 
 def _ceil(x: Any) -> Any:
-    return sympy.ceiling(x) if _has_roots(x) else -_floor(-x)
+    return sympy.ceiling(x) if _stays(x) else -_floor(-x)
 
 
 def _round(x: Any) -> Any:
@@ -61,12 +94,13 @@ def _round(x: Any) -> Any:
     return rounded(above, int(below))
 
 
-def _has_roots(x: Any) -> bool:
-    return any(not power.exp.is_Integer for power in x.atoms(sympy.Pow))
+def _stays(x: Any) -> bool:
+    """Whether a number is no quotient of integers: it has roots, or f64 rounds it."""
+    return any(not power.exp.is_Integer for power in x.atoms(sympy.Pow)) or x.has(Rounded)
 
 
 def _truncated(x: Any) -> Any:
-    if x.is_Pow and _has_roots(x):  # of sizes, which are no less than 0
+    if isinstance(x, sympy.Pow | Rounded) and _stays(x):  # of sizes, which are no less than 0
         return _floor(x)
     return x if x.is_integer else sympy.Max(_floor(x), 0) + sympy.Min(-_floor(-x), 0)
 
@@ -184,12 +218,30 @@ def _compared(relation: Any, a: Any, b: Any) -> Any:
     than 0, and above 0 in a denominator. Raises ValueError for a root that stays."""
     if isinstance(a, sympy.floor | sympy.ceiling) and b.is_Integer:
         return _compared_whole(relation, a, b)
+    if isinstance(a, Rounded) and b.is_Rational:
+        return _compared_rounded(relation, a, b)
     if a.is_Pow and a.exp.is_Rational and not a.exp.is_Integer and a.exp > 0 and b.is_Rational:
         return relation(a.base**a.exp.p, b**a.exp.q) if b >= 0 else relation(0, b)
     above, below = sympy.fraction(sympy.together(a - b))
-    if _has_roots(above):
+    if _stays(above):
         raise ValueError(f"{a} beside {b}")
     return relation(a, b) if below == 1 else _compared_with_zero(relation, above)
+
+
+def _compared_rounded(relation: Any, rounded_size: Rounded, b: Any) -> Any:
+    """Return the relation as one of the size: what f64 rounds grows with it."""
+    size, factor, divides = rounded_size.args
+    reached = bisect_left(range(_MOST_SIZE), b, key=lambda n: sympy.Rational(_rounded(n, factor, divides)))
+    passed = bisect_right(range(_MOST_SIZE), b, key=lambda n: sympy.Rational(_rounded(n, factor, divides)))
+    found = {
+        sympy.Ge: sympy.Ge(size, reached),
+        sympy.Gt: sympy.Ge(size, passed),
+        sympy.Lt: sympy.Lt(size, reached),
+        sympy.Le: sympy.Lt(size, passed),
+        sympy.Eq: sympy.And(sympy.Ge(size, reached), sympy.Lt(size, passed)),
+        sympy.Ne: sympy.Or(sympy.Lt(size, reached), sympy.Ge(size, passed)),
+    }
+    return found[relation]
 
 
 def _compared_with_zero(relation: Any, x: Any) -> Any:

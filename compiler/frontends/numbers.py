@@ -24,6 +24,12 @@ _BINARY: dict[Any, str] = {
     torch_functions.Min: "minimum",
 }
 _SAME = (torch_functions.ToFloat, torch_functions.Identity)
+_ROUNDINGS = {
+    torch_functions.TruncToInt: "trunc",
+    torch_functions.FloorToInt: "floor",
+    torch_functions.CeilToInt: "ceil",
+    torch_functions.RoundToInt: "round",
+}
 _UNARY = "OpaqueUnaryFn_"  # torch's names of sqrt, exp, ...
 _KNOWN = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan")
 
@@ -53,3 +59,19 @@ def number_of(b: Builder, expr: Any, symbols: Symbols, known: Mapping[str, Value
     if name in _KNOWN and type(expr).__name__ != name:
         return b.one(name, args[0])
     raise UnsupportedOp(f"the number {expr} cannot be compiled: no kernel computes {type(expr).__name__}")
+
+
+def define_roundings(b: Builder, expr: Any, symbols: Symbols, known: Mapping[str, Value]) -> set[str]:
+    """Compute the floats in a size that are rounded to integers, such as ceil(n / 0.3), at run time, unless
+    they are quotients of integers at all sizes. `symbols` knows their values from then on; `known`: as for
+    `number_of`. Return the names of the values."""
+    made = set()
+    for part in sorted(expr.atoms(*_ROUNDINGS), key=lambda part: part.count_ops()):
+        try:
+            symbols.translate(part)
+        except UnsupportedOp:
+            number = number_of(b, part.args[0], symbols, known)
+            size = B.size_of(b, b.one(_ROUNDINGS[type(part)], number))
+            symbols.define(part, size)
+            made.add(str(size))
+    return made

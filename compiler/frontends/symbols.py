@@ -130,8 +130,12 @@ class Symbols:
         try:
             return self.dim(size)
         except UnsupportedOp:
-            self._defined[cast(torch.SymInt, size).node.expr] = ours
+            self.define(cast(torch.SymInt, size).node.expr, ours)
             return ours
+
+    def define(self, expr: Any, ours: DimExpr) -> None:
+        """Let torch's expression, which operators computed, be `ours` from now on."""
+        self._defined[expr] = ours
 
     def condition(self, found: torch.SymBool) -> Any:
         """Return a condition on sizes as a sympy relation, And, Or, Not or truth value."""

@@ -70,11 +70,13 @@ def always_at_most(a: DimExpr, b: DimExpr, symbols: Mapping[str, SymbolInfo]) ->
 MAX_SCALED = 2**20
 
 
-def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimExpr | None:
-    """Return floor(dim * factor), as f64 computes it, as a quotient of integers; None if no quotient is the
-    same for all values in range, or if `dim` may be negative, because truncation is not floor there. Factors
-    that are not exact in few bits need a range up to MAX_SCALED, which becomes the bound of an unbounded
-    symbol.
+def scaled(
+    dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo], dtype: type[np.floating] = np.float64
+) -> DimExpr | None:
+    """Return floor(dim * factor), as `dtype` computes it, as a quotient of integers; None if no quotient is
+    the same for all values in range, or if `dim` may be negative, because truncation is not floor there.
+    Factors that are not exact in few bits need a range up to MAX_SCALED, which becomes the bound of an
+    unbounded symbol.
     """
     low, _ = bounds(dim, symbols)
     if low is None or low < 0:
@@ -83,15 +85,16 @@ def scaled(dim: DimExpr, factor: float, symbols: dict[str, SymbolInfo]) -> DimEx
     if ratio.denominator > 1024:
         ratio = ratio.limit_denominator(10_000)
         info = symbols.get(str(dim))
-        if info is not None and info.max is None:
-            symbols[info.name] = replace(info, max=MAX_SCALED)
-        _, high = bounds(dim, symbols)
+        is_open = info is not None and info.max is None
+        high = MAX_SCALED if is_open else bounds(dim, symbols)[1]
         if high is None or high > MAX_SCALED:
             return None
         sizes = np.arange(low, high + 1)
-        found = np.floor(sizes * factor).astype(np.int64)
+        found = np.floor(sizes.astype(dtype) * dtype(factor)).astype(np.int64)
         if (sizes * ratio.numerator // ratio.denominator != found).any():
             return None
+        if info is not None and is_open:
+            symbols[info.name] = replace(info, max=MAX_SCALED)
     quotient = floordiv(sympy.sympify(dim) * ratio.numerator, sympy.Integer(ratio.denominator))
     return simplify(quotient)
 

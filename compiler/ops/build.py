@@ -173,6 +173,14 @@ def axes_of(op: str, axes: int | Sequence[int] | None, rank: int) -> list[int]:
     return found if rank else []
 
 
+def size_of(b: Builder, x: Value) -> DimExpr:
+    """Return the size that the only element of a tensor is, which is read at run time; an element between
+    two integers counts as the one nearer to 0."""
+    size = b.take_size()
+    b.one("item", cast_to(b, reshape(b, x, []), "i64"), symbol=str(size))
+    return size
+
+
 def reshape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:
     """Return `x` in `shape`; one -1 takes the rest. Numbers of elements that may differ are checked at every
     call."""

@@ -238,20 +238,16 @@ def _n_steps_at_run_time(b: Builder, start: B.Tensorlike, end: B.Tensorlike, ste
     f64 as in PyTorch."""
     first, last, by = (B.tensor_of(b, x, "f64") for x in (start, end, step))
     found = b.one("ceil", B.pointwise(b, "div", B.pointwise(b, "sub", last, first), by))
-    length = b.take_size()
-    b.one("item", B.cast_to(b, B.pointwise(b, "maximum", found, 0.0), "i64"), symbol=str(length))
-    return length
+    return B.size_of(b, B.pointwise(b, "maximum", found, 0.0))
 
 
 def _n_float_steps(b: Builder, start: B.Number, end: DimExpr, step: B.Number) -> DimExpr:
-    """Return how many numbers start, start + step, ... lie before a size `end`."""
+    """Return how many numbers start, start + step, ... lie before a size `end`: a quotient of integers where
+    f64 computes it without rounding."""
     if not all(
         isinstance(x, int | float) and Fraction(x).denominator <= MAX_DENOMINATOR for x in (start, step)
     ):
-        raise UnsupportedOp(
-            f"arange: from {start} to a size of the input by {step} cannot be compiled: its length is no "
-            f"quotient of integers; give a start and a step that are multiples of 1/{MAX_DENOMINATOR}"
-        )
+        return _n_steps_at_run_time(b, start, end, step)
     first, by = Fraction(cast(float, start)), Fraction(cast(float, step))
     scale = lcm(first.denominator, by.denominator)
     return _n_steps(b, int(first * scale), B.simplify(end * scale), int(by * scale))

@@ -349,13 +349,6 @@ def take(b: Builder, x: Value, index: Value) -> Value:
     return gather(b, B.reshape(b, x, [n]), wrapped(b, index, n), 0)
 
 
-def size_of(b: Builder, x: Value) -> DimExpr:
-    """Return the size symbol defined by an integer tensor's only element."""
-    size = b.take_size()
-    b.one("item", B.reshape(b, x, []), symbol=str(size))
-    return size
-
-
 def holding(b: Builder, mask: Value) -> Value:
     """The indices of all true elements of a mask, in order. A mask that is used again has the same ones, with
     the same size."""
@@ -367,7 +360,7 @@ def holding(b: Builder, mask: Value) -> Value:
 def _holding(b: Builder, mask: Value) -> Value:
     line = B.reshape(b, B.cast_to(b, mask, "bool"), [B.product(B.shape_of(mask))])
     total = B.reduce(b, "reduce_sum", B.cast_to(b, line, "i64"), [0], False)
-    return b.one("nonzero", line, count=size_of(b, total))
+    return b.one("nonzero", line, count=B.size_of(b, total))
 
 
 def without_masks(b: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value, list[Value | None]]:

@@ -78,8 +78,7 @@ def _groups(b: Builder, offs: Value, n_groups: DimExpr, size: DimExpr) -> Iterat
     ends = B.pointwise(b, "minimum", B.cast_to(b, offs, "i64"), size)  # as PyTorch's slices are
     start: DimExpr = 0
     for group in range(n_groups):
-        end = b.take_size()
-        b.one("item", B.take(b, ends, 0, group, 1), symbol=str(end))
+        end = B.size_of(b, B.take(b, ends, 0, group, 1))
         right = b.one("int_le", b.size(start), b.size(end))
         before = f"offset {group - 1}" if group else "0"
         b.apply("guard", right, message=f"{OP}: offset {group} must be at least {before}")

@@ -17,7 +17,7 @@ from ..ir.types import TensorType, Type
 from . import build as B
 from .concat import stack
 from .declare import Composite, Op, Sample
-from .gather import gather, holding, size_of, torch_gather
+from .gather import gather, holding, torch_gather
 from .rules import Attrs, Types, check_dtype, same_dtype, show, tensors
 from .scatter import scatter
 from .sort import first_of
@@ -146,7 +146,7 @@ def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None
     (n,), dtype = B.shape_of(repeats), B.dtype_of(repeats)
     repeats = B.cast_to(b, repeats, "i64")
     if output_size is None:
-        output_size = size_of(b, B.reduce(b, "reduce_sum", repeats, [0], False))
+        output_size = B.size_of(b, B.reduce(b, "reduce_sum", repeats, [0], False))
     ends = B.reshape(b, b.one("scan", B.reshape(b, repeats, [1, n, 1]), function="sum"), [1, n])
     line = b.one("iota", start=0, step=1, length=output_size, dtype="i64")
     found = b.one("search", ends, B.reshape(b, line, [1, output_size]), right=True)
@@ -164,8 +164,8 @@ def tensor_split(b: Builder, x: Value, indices: Value, dim: int = 0) -> tuple[Va
     ends = B.concat(b, [places, B.full(b, length, "i64", (1,))], 0)
     starts = B.concat(b, [B.full(b, 0, "i64", (1,)), places], 0)
     sizes = B.pointwise(b, "maximum", B.pointwise(b, "sub", ends, starts), 0)
-    found = [size_of(b, B.take(b, sizes, 0, i, 1)) for i in range(int(count) + 1)]
-    first = [size_of(b, B.take(b, starts, 0, i, 1)) for i in range(int(count) + 1)]
+    found = [B.size_of(b, B.take(b, sizes, 0, i, 1)) for i in range(int(count) + 1)]
+    first = [B.size_of(b, B.take(b, starts, 0, i, 1)) for i in range(int(count) + 1)]
     return tuple(B.take(b, x, axis, start, size) for start, size in zip(first, found, strict=True))
 
 

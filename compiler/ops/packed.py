@@ -16,7 +16,7 @@ from ..ir.graph import Builder, Value
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op
-from .gather import gather, holding, size_of
+from .gather import gather, holding
 from .recurrent import Packing, layers
 from .rules import show
 
@@ -34,7 +34,7 @@ def pack(b: Builder, x: Value, lengths: Value, batch_first: bool) -> tuple[Value
     _require_lengths(b, lengths, steps)
     active = B.pointwise(b, "lt", B.iota(b, steps, 0, 2), B.reshape(b, lengths, [1, batch]))
     rows = gather(b, B.reshape(b, x, [steps * batch, *rest]), holding(b, active), 0)
-    longest = size_of(b, B.reshape(b, B.take(b, lengths, 0, 0, 1), []))
+    longest = B.size_of(b, B.reshape(b, B.take(b, lengths, 0, 0, 1), []))
     return rows, B.take(b, _counts(b, active, 1), 0, 0, longest)
 
 
@@ -78,7 +78,7 @@ def pad(
     b: Builder, rows: Value, batch_sizes: Value, batch_first: bool, value: float, total_length: DimExpr
 ) -> tuple[Value, Value]:
     """Packed sequences as padded ones, and their lengths."""
-    batch = size_of(b, B.reshape(b, B.take(b, batch_sizes, 0, 0, 1), []))
+    batch = B.size_of(b, B.reshape(b, B.take(b, batch_sizes, 0, 0, 1), []))
     (steps,) = B.shape_of(batch_sizes)
     places, active = _places(b, batch_sizes, batch)
     made = gather(b, rows, places, 0)
@@ -92,7 +92,7 @@ def pad(
     if not isinstance(total_length, int) or total_length > 0:
         message = "pad_packed_sequence: total_length must be at least the longest length"
         add_guard(b, sympy.Ge(sympy.sympify(total_length), sympy.sympify(steps)), message)
-        missing = size_of(b, B.pointwise(b, "maximum", B.full(b, total_length - steps, "i64"), 0))
+        missing = B.size_of(b, B.pointwise(b, "maximum", B.full(b, total_length - steps, "i64"), 0))
         made = B.pad(b, made, [(0, missing), *[(0, 0)] * (1 + len(rest))], value)
         made = B.of_size(b, "pad_packed_sequence", made, 0, total_length)
     return _exchanged(b, made) if batch_first else made, _counts(b, active, 0)

@@ -12,11 +12,13 @@ from itertools import product as combinations
 from math import pi
 from typing import Any, NamedTuple, cast
 
-from ..ir.dims import DimExpr, equal, format_dim, product, simplify
-from ..ir.errors import DtypeError, UnsupportedOp
+import numpy as np
+
+from ..ir.dims import DimExpr, equal, product, simplify
+from ..ir.errors import DtypeError
 from ..ir.graph import Builder, Value
 from ..ir.promotion import is_float
-from ..ir.ranges import MAX_SCALED, scaled
+from ..ir.ranges import scaled
 from . import build as B
 from .declare import Composite
 from .matmul import matmul
@@ -36,14 +38,12 @@ class Tap(NamedTuple):
 # Sizes and positions --------------------------------------------------------------------------------
 
 
-def scaled_size(b: Builder, size: DimExpr, scale: float) -> DimExpr:
-    """Return floor(size * scale). Raises UnsupportedOp if that is not an integer quotient."""
-    found = scaled(size, scale, b.graph.symbols)
+def scaled_size(b: Builder, size: DimExpr, scale: float, dtype: str = "f64") -> DimExpr:
+    """Return floor(size * scale), as `dtype`, f64 or f32, computes it: known at run time only, unless it is a
+    quotient of integers."""
+    found = scaled(size, scale, b.graph.symbols, np.float64 if dtype == "f64" else np.float32)
     if found is None:
-        raise UnsupportedOp(
-            f"resize: {scale} times a size of {format_dim(size)} is no quotient of integers for all sizes in "
-            f"range; give the size wanted, or a bound of at most {MAX_SCALED} for the input's"
-        )
+        found = B.size_of(b, B.pointwise(b, "mul", B.full(b, size, dtype), scale))
     return found
 
 

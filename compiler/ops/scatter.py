@@ -18,7 +18,7 @@ from ..ir.types import TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
-from .gather import merged_index, size_of, without_masks, wrapped
+from .gather import merged_index, without_masks, wrapped
 from .rules import COMPUTE, Attrs, Shape, Types, check_axis, check_dtype, show, tensors
 from .slices import strided_places
 
@@ -370,7 +370,7 @@ def _above(b: Builder, index: Value, least: int) -> DimExpr:
     """Return a size above all of `index`, at least `least`; it depends on the data."""
     line = B.reshape(b, index, [B.product(B.shape_of(index))])
     top = B.cast_to(b, B.reduce(b, "reduce_max", line, [0], False), "i64")
-    return size_of(b, B.pointwise(b, "maximum", B.pointwise(b, "add", top, 1), least))
+    return B.size_of(b, B.pointwise(b, "maximum", B.pointwise(b, "add", top, 1), least))
 
 
 def bincount(b: Builder, index: Value, weights: Value | None = None, minlength: int = 0) -> Value:

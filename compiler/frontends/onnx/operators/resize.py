@@ -98,7 +98,7 @@ def _sizes(call: Call, old: list[DimExpr]) -> tuple[list[DimExpr], list[float | 
         return [whole(size * by) for size, by in zip(old, given.items.flat, strict=True)], [None] * len(old)
     factors = [float(by) for by in call.numbers(at, call.attr("scales")).reshape(-1)]
     pairs = zip(old, factors, strict=True)
-    return [size if by == 1 else scaled_size(call.b, size, by) for size, by in pairs], list(factors)
+    return [size if by == 1 else scaled_size(call.b, size, by, "f32") for size, by in pairs], list(factors)
 
 
 def _kept_in_proportion(
