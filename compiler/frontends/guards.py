@@ -351,8 +351,9 @@ def _quotient_of_one(condition: sympy.Ne) -> str | None:
 
 
 def narrow(symbols: dict[str, SymbolInfo], condition: Any) -> bool:
-    """Narrow the range of the one symbol that `condition` bounds; return False for any other condition."""
-    if isinstance(condition, sympy.And):
+    """Narrow the range of the one symbol that `condition` bounds; return False for any other condition, also
+    for one of values that are known at run time only."""
+    if isinstance(condition, sympy.And) or not {str(name) for name in condition.free_symbols} <= set(symbols):
         return False
     if isinstance(condition, sympy.Eq):
         return _narrow_multiple(symbols, condition) or _narrow_extremum(symbols, condition)

@@ -45,7 +45,8 @@ class Module(torch.nn.Module):
 def check(exe: Callable[[Tensor], Tensor], function: Callable[[Tensor], Tensor]) -> None:
     for n in SIZES:
         x = torch.randn(2, 3, n)
-        torch.testing.assert_close(exe(x), function(x))
+        # A position near 1000 has an error of 3e-5 in f32, with or without fused products.
+        torch.testing.assert_close(exe(x), function(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("function", [resized, there_and_back, counted, filled])
