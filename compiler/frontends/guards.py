@@ -28,7 +28,7 @@ _MOST_SIZE = 1 << 62
 Shapes = Mapping[tuple[str, ...], "tuple[DimExpr, ...] | DimExpr"]
 
 
-class Rounded(sympy.Function):  # type: ignore[misc]
+class Rounded(sympy.Function):
     """A size times, or divided by, a positive float of too many bits for an exact result: f64 rounds it.
     Arguments: the size, the float, and whether it divides."""
 
