@@ -108,10 +108,23 @@ class Terminal:
         """Read until `part` is there; return all before it."""
         end = time.monotonic() + seconds
         while part not in self.text:
-            assert select.select([self.file], [], [], max(end - time.monotonic(), 0))[0], self.text
-            self.text += os.read(self.file, 1 << 16).decode(errors="replace")
+            self.read(end - time.monotonic())
         found, _, self.text = self.text.partition(part)
         return found
+
+    def read(self, seconds: float = 60.0) -> None:
+        """Read what comes next, unless something is there that was not looked at."""
+        assert select.select([self.file], [], [], max(seconds, 0))[0], self.text
+        self.text += os.read(self.file, 1 << 16).decode(errors="replace")
+
+    def end(self) -> None:
+        """Press Ctrl-C at the prompt: again if Python was about to read, and did not look at it."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.until("ended by Ctrl-C", 10)
+        except AssertionError:
+            self.process.send_signal(signal.SIGINT)
+            self.until("ended by Ctrl-C")
 
     def write(self, text: str) -> None:
         os.write(self.file, text.encode())
@@ -140,12 +153,12 @@ def test_ctrl_c_ends_an_answer_and_then_the_command(tmp_path: Path) -> None:
     terminal.until("> ")
     for _ in range(3):
         terminal.write("a\n")
-        time.sleep(0.3)
+        terminal.until("a\r\n")  # the echo
+        terminal.read()  # of the answer, which has begun
         terminal.process.send_signal(signal.SIGINT)
         assert "cut there" not in terminal.until("tokens a second")
         terminal.until("> ")
-    terminal.process.send_signal(signal.SIGINT)
-    terminal.until("ended by Ctrl-C")
+    terminal.end()
     assert terminal.process.wait(60) == 130
 
 
