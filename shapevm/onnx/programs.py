@@ -115,17 +115,19 @@ def compiler() -> str:
     for name in ("shapevm", "llvmlite"):
         with suppress(ImportError):
             digest.update(version(name).encode())
-    for line in sorted(_files(Path(__file__).parents[1])):
-        digest.update(line.encode())
+    digest.update("\n".join(sorted(sources())).encode())
     return digest.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for place, _, names in os.walk(folder, followlinks=True):
-        for name in names:
-            if name.endswith(".py"):
-                status = os.stat(os.path.join(place, name))
-                yield f"{os.path.relpath(place, folder)}/{name} {status.st_size} {status.st_mtime_ns}"
+def sources() -> Iterator[str]:
+    """Yield the path, size and time of each source file, also of a source tree's other folders."""
+    root = Path(__file__).parents[1]
+    beside = () if (root / "compiler").is_dir() else ("compiler", "jit", "vm")
+    for folder in (root, *(root.parent / name for name in beside)):
+        for place, _, names in os.walk(folder):
+            for path in (os.path.join(place, name) for name in names if name.endswith(".py")):
+                status = os.stat(path)
+                yield f"{os.path.relpath(path, root)} {status.st_size} {status.st_mtime_ns}"
 
 
 def _kept(at: Path, model: Path | None) -> Opened | None:

@@ -13,6 +13,7 @@ import pytest
 
 import shapevm
 import shapevm.onnx as ours
+from shapevm.onnx import programs
 from tests.compiler.frontends.onnx.onnx_models import model_of, node
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -307,3 +308,9 @@ def test_installed(path) -> None:
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == ["shapevm.onnx.session 66.0", "refused True"], done.stderr
+
+
+def test_a_change_of_any_part_of_the_compiler_makes_kept_programs_stale() -> None:
+    found = list(programs.sources())
+    for part in ("frontends/importer.py", "tuning.py", "isa.py", "onnx/session.py"):
+        assert any(line.split()[0].endswith(part) for line in found), part
