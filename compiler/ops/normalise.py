@@ -337,13 +337,17 @@ def batch_norm_in_evaluation(
 ) -> Value:
     """Batch normalisation with the given running statistics. Raises UnsupportedOp in training, and ShapeError
     for a tensor without channels."""
-    if len(B.shape_of(x)) < 2:
-        raise ShapeError("batch_norm: its input has one axis; it needs two or more, the second of channels")
+    _check_channels(x)
     if mean is None or variance is None:
         return _by_own_statistics(b, x, weight, bias, eps)[0]
     if training:
         raise UnsupportedOp("batch_norm: training is True, which changes the running statistics in place")
     return batch_norm(b, x, weight, bias, mean, variance, momentum, eps)[0]
+
+
+def _check_channels(x: Value) -> None:
+    if len(B.shape_of(x)) < 2:
+        raise ShapeError("batch_norm: its input has one axis; it needs two or more, the second of channels")
 
 
 def batch_norm_by_batch(
@@ -365,6 +369,7 @@ def _by_own_statistics(
     b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value, Value]:
     """Return (result, mean [C], rstd [C], variance [C]); with a batch of 1 each channel is a row."""
+    _check_channels(x)
     shape = B.shape_of(x)
     line = B.product(shape[2:])
     rows = B.cast_to(b, B.reshape(b, x, [shape[0], shape[1], line]), _wide_dtype(x))
