@@ -89,16 +89,11 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
 def _fixed_sizes(inputs: Sequence[torch.fx.Node]) -> dict[tuple[str, int], int]:
     """Return the axes of inputs, as (input, axis), that have one size, with it. torch's functional form of
     other views than an unbind's, such as windows of unfold, may fix more."""
-    values = [(node.name, node.meta.get("val")) for node in inputs]
-    axes = [
-        (name, axis, size)
-        for name, value in values
-        if isinstance(value, torch.Tensor)
-        for axis, size in enumerate(value.shape)
-    ]
     return {
-        (name, axis): int(size)
-        for name, axis, size in axes
+        (node.name, axis): int(size)
+        for node in inputs
+        if isinstance(value := node.meta.get("val"), torch.Tensor)
+        for axis, size in enumerate(value.shape)
         if isinstance(size, int) or size.node.maybe_as_int() is not None
     }
 

@@ -231,17 +231,12 @@ def _compared(relation: Any, a: Any, b: Any) -> Any:
 def _compared_rounded(relation: Any, rounded_size: Rounded, b: Any) -> Any:
     """Return the relation as one of the size: what f64 rounds grows with it."""
     size, factor, divides = rounded_size.args
-    reached = bisect_left(range(_MOST_SIZE), b, key=lambda n: sympy.Rational(_rounded(n, factor, divides)))
-    passed = bisect_right(range(_MOST_SIZE), b, key=lambda n: sympy.Rational(_rounded(n, factor, divides)))
-    found = {
-        sympy.Ge: sympy.Ge(size, reached),
-        sympy.Gt: sympy.Ge(size, passed),
-        sympy.Lt: sympy.Lt(size, reached),
-        sympy.Le: sympy.Lt(size, passed),
-        sympy.Eq: sympy.And(sympy.Ge(size, reached), sympy.Lt(size, passed)),
-        sympy.Ne: sympy.Or(sympy.Lt(size, reached), sympy.Ge(size, passed)),
-    }
-    return found[relation]
+    sizes = range(_MOST_SIZE)
+    first, behind = (
+        search(sizes, b, key=lambda n: sympy.Rational(_rounded(n, factor, divides)))
+        for search in (bisect_left, bisect_right)
+    )
+    return _by_steps(relation, sympy.Ge(size, first), sympy.Ge(size, behind))
 
 
 def _compared_with_zero(relation: Any, x: Any) -> Any:
@@ -272,6 +267,11 @@ def _compared_whole(relation: Any, a: Any, b: Any) -> Any:
         reaches, exceeds = _compared(sympy.Ge, x, b), _compared(sympy.Ge, x, b + 1)
     else:
         reaches, exceeds = _compared(sympy.Gt, x, b - 1), _compared(sympy.Gt, x, b)
+    return _by_steps(relation, reaches, exceeds)
+
+
+def _by_steps(relation: Any, reaches: Any, exceeds: Any) -> Any:
+    """Return the relation of a growing number and a bound, from when it reaches and when it exceeds it."""
     found = {
         sympy.Ge: reaches,
         sympy.Gt: exceeds,

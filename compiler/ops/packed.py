@@ -34,7 +34,7 @@ def pack(b: Builder, x: Value, lengths: Value, batch_first: bool) -> tuple[Value
     _require_lengths(b, lengths, steps)
     active = B.pointwise(b, "lt", B.iota(b, steps, 0, 2), B.reshape(b, lengths, [1, batch]))
     rows = gather(b, B.reshape(b, x, [steps * batch, *rest]), holding(b, active), 0)
-    longest = B.size_of(b, B.reshape(b, B.take(b, lengths, 0, 0, 1), []))
+    longest = B.size_of(b, B.take(b, lengths, 0, 0, 1))
     return rows, B.take(b, _counts(b, active, 1), 0, 0, longest)
 
 
@@ -78,7 +78,7 @@ def pad(
     b: Builder, rows: Value, batch_sizes: Value, batch_first: bool, value: float, total_length: DimExpr
 ) -> tuple[Value, Value]:
     """Packed sequences as padded ones, and their lengths."""
-    batch = B.size_of(b, B.reshape(b, B.take(b, batch_sizes, 0, 0, 1), []))
+    batch = B.size_of(b, B.take(b, batch_sizes, 0, 0, 1))
     (steps,) = B.shape_of(batch_sizes)
     places, active = _places(b, batch_sizes, batch)
     made = gather(b, rows, places, 0)
