@@ -8,14 +8,15 @@ integers are u8, with 128 added.
 
 A group's products are added by fused multiply-adds from 0, k rising, or exactly if A is bytes. Their sum
 times the scale is added to the sum of the previous groups by one more multiply-add. Totals of GROUP groups
-are summed like those of blocks (`sums`). Few rows multiply the integers as they are read; many read a copy of
-a group in f32, or in bytes, in the first-level cache.
+are summed like those of blocks (`sums`). Few rows multiply the integers as they are read; many read copies of
+a few groups in f32, or in bytes, in the first-level cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -37,6 +38,7 @@ SIZES = (16, 32, 64, 128)  # steps of a group
 NIBBLE, BYTE = "i4", "i8"
 ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
 SCALES_BYTES = 4 * PANEL
+COPIED_STEPS = 128  # of a panel that are widened at once: copies, of 4 bytes, fill half a first-level cache
 AHEAD_BYTES = 4096  # of a panel that are prefetched, if at all: whole groups, at least one
 FOUR = 4  # steps that are multiplied together if A is u8, or limbs
 MIDDLE = 8  # added to a 4-bit integer
@@ -90,6 +92,11 @@ class Groups:
     def bytes(self) -> int:
         """The bytes of a group."""
         return self.rows * self.row_bytes + SCALES_BYTES
+
+    @property
+    def copied(self) -> int:
+        """The most groups of which there are copies at once."""
+        return max(1, min(self.count, COPIED_STEPS // self.rows))
 
     @property
     def panel_bytes(self) -> int:
@@ -260,6 +267,11 @@ class GroupSums:
     width: int
 
     @property
+    def copied_floats(self) -> int:
+        """The elements of a group's copy, of 4 bytes each."""
+        return self.width * (self.groups.rows + 1)
+
+    @property
     def strides(self) -> Strides:
         """The strides of one group of the panels, without A's."""
         groups, size = self.groups, self.groups.arithmetic.bytes
@@ -308,12 +320,22 @@ class GroupSums:
     def add_up(self, sums: Value, totals: Value, floats: Int, emit: Callable[[Int], None]) -> None:
         """Emit `emit(number)`, which adds a group's part to `sums`, for all groups; leave their total in
         `totals`."""
+
+        def each(begin: Int, end: Int) -> None:
+            with self.f.loop(begin, end, nonempty=True) as at:
+                emit(at.index)
+
+        self.add_up_ranges(sums, totals, floats, each)
+
+    def add_up_ranges(
+        self, sums: Value, totals: Value, floats: Int, emit: Callable[[Int, Int], None]
+    ) -> None:
+        """The same by `emit(begin, end)`, which adds the parts of several groups in their order."""
         f, groups = self.f, self.groups
 
         def run(begin: Int, end: Int) -> None:
             F32.fill(f, sums, floats)
-            with f.loop(begin, end, nonempty=True) as at:
-                emit(at.index)
+            emit(begin, end)
 
         if groups.count <= GROUP:
             run(0, groups.count)
@@ -330,8 +352,8 @@ def sums_bytes(groups: Groups, rows: int, width: int) -> int:
 
 
 def scratch_bytes(groups: Groups, rows: int, width: int) -> int:
-    """Return the bytes of a tile's sums and a copy of a group after them."""
-    return sums_bytes(groups, rows, width) + 4 * width * (groups.rows + 1)
+    """Return the bytes of a tile's sums and the copies of groups after them."""
+    return sums_bytes(groups, rows, width) + 4 * width * (groups.rows + 1) * groups.copied
 
 
 @dataclass(frozen=True)
@@ -354,21 +376,34 @@ class GroupedTile:
         floats = f.mul(self.rows, columns.width)
         totals = columns.totals(self.sums, floats)
 
-        def few(a: Value, b: Value) -> None:
-            self._row_tiles(self._in_place, most, a, b)
-
-        def many(a: Value, b: Value) -> None:
-            columns.copy(b, self.copy)
-            vectors = min(self.schedule.vectors, 2 * columns.n_panels)
-            self._row_tiles(columns.kernels_of_copy(self.lda, vectors), self.schedule.rows, a, self.copy)
-
-        def run(emit: Emit) -> None:
-            columns.add_up(self.sums, totals, floats, columns.each(a, b, emit))
+        def few() -> None:
+            each = columns.each(a, b, lambda a, b: self._row_tiles(self._in_place, most, 1, a, b))
+            columns.add_up(self.sums, totals, floats, each)
 
         n_read = most * self.schedule.tiles_in_place
         is_read = f.is_less(self.rows, n_read + 1) if columns.groups.is_widened else True
-        f.either(is_read, lambda: run(few), lambda: run(many))
+        many = partial(columns.add_up_ranges, self.sums, totals, floats, partial(self._copied, a, b))
+        f.either(is_read, few, many)
         return totals
+
+    def _copied(self, a: Value, b: Value, begin: Int, end: Int) -> None:
+        """Emit groups `begin` .. `end` - 1 of all rows, as many as have COPIED_STEPS at a time: each row tile
+        then reads that many steps of its rows of A in turn, whose lines may share sets of the caches."""
+        f, columns, groups = self.f, self.columns, self.columns.groups
+        vectors = min(self.schedule.vectors, 2 * columns.n_panels)
+        kernels = columns.kernels_of_copy(self.lda, vectors)
+        with f.loop(begin, end, groups.copied, nonempty=True) as first:
+            here, left = (f.mul(first.index, size) for size in (groups.bytes, groups.left))
+            count = f.minimum(groups.copied, f.sub(end, first.index))
+            with f.loop(0, count, nonempty=True) as at:
+                source = f.at(b, "i8", f.add(here, f.mul(at.index, groups.bytes)))
+                columns.copy(source, f.at(self.copy, "float", f.mul(at.index, columns.copied_floats)))
+            self._row_tiles(kernels, self.schedule.rows, count, f.at(a, "float", left), self.copy)
+
+    @property
+    def f(self) -> Function:
+        """The kernel's function."""
+        return self.columns.f
 
     @property
     def _most(self) -> int:
@@ -398,14 +433,17 @@ class GroupedTile:
 
         each_tile(f, self.rows, most, row_tile)
 
-    def _row_tiles(self, kernels: MicroKernels, most: int, a: Value, b: Value) -> None:
-        """Emit one group of all rows."""
-        f, width = self.columns.f, self.columns.width
+    def _row_tiles(self, kernels: MicroKernels, most: int, n: Int, a: Value, b: Value) -> None:
+        """Emit `n` groups of all rows, one at `b` or copies of several."""
+        f, columns = self.f, self.columns
 
         def row_tile(number: Int, begin: Int, count: Int) -> None:
             left = f.at(a, "float", f.mul(begin, self.lda))
-            sums = f.at(self.sums, "float", f.mul(begin, width))
-            self._row_tile(kernels, count, self.counts(most), left, b, sums)
+            sums = f.at(self.sums, "float", f.mul(begin, columns.width))
+            with f.loop(0, n, nonempty=True) as at:
+                step = f.at(left, "float", f.mul(at.index, columns.groups.left))
+                right = f.at(b, "float", f.mul(at.index, columns.copied_floats))
+                self._row_tile(kernels, count, self.counts(most), step, right, sums)
 
         each_tile(f, self.rows, most, row_tile)
 

@@ -17,6 +17,7 @@ from shapevm.jit.families.matmul.grouped import (
     BYTE,
     FOUR,
     NIBBLE,
+    SIZES,
     Groups,
     GroupSums,
     dtype_for,
@@ -92,6 +93,12 @@ def test_each_line_of_integers_of_four_bits_is_asked_for_once() -> None:
     sums.kernels("few", 64, 2 * panels).call(1, a, b, c, b, near=True)
     (part,) = f.parts.values()
     assert part.text().count("call void @llvm.prefetch") == panels  # in a trip of four steps of 16 bytes
+
+
+def test_many_rows_read_copies_of_several_groups_at_a_time() -> None:
+    copied = {steps: Groups(NIBBLE, steps, 12).copied for steps in SIZES}
+    assert copied == {16: 8, 32: 4, 64: 2, 128: 1}
+    assert [Groups(BYTE, 32, 12, FOUR).copied, Groups(BYTE, 32, 3).copied] == [12, 3]
 
 
 @pytest.mark.parametrize(("k", "asks"), [(768, True), (2048, False)])
