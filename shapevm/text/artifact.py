@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,7 +61,7 @@ def tokenizer_json(constants: Iterable[Constant], name: str) -> str:
 def with_text(program: Program, settings: Settings, tokenizer: Tokenizer) -> Program:
     """Return a program that holds a text model. Raises ArgumentError for a tokenizer that is too large."""
     made = with_tokenizer(program, tokenizer)
-    return replace(made, meta={**program.meta, "text": settings.data()})
+    return replace(made, meta={**program.meta, "text": asdict(settings)})
 
 
 def text_of(exe: Executable) -> tuple[Settings, Tokenizer]:
@@ -74,4 +74,4 @@ def text_of(exe: Executable) -> tuple[Settings, Tokenizer]:
             "`shapevm compile FOLDER`"
         )
     json = tokenizer_json(exe.constants(TOKENIZER), exe.name)
-    return Settings.read(meta["text"]), Tokenizer(json)
+    return Settings(**meta["text"]), Tokenizer(json)

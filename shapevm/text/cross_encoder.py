@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..program.executable import Executable
 from ..vm.errors import ArgumentError
 from .text_model import Array, TextModel, as_tensor, check_device, converted
-
-if TYPE_CHECKING:
-    from ..build.options import Options
-    from ..vm.codes import Strategy
+from .tokens import is_pair
 
 LOGITS, SCORES = "logits", "scores"
 Pair = tuple[str, str] | list[str]
@@ -35,15 +30,6 @@ class CrossEncoder(TextModel):
     """
 
     KIND, RESULTS = "cross-encoder", (SCORES, LOGITS)
-
-    def __init__(
-        self,
-        model: str | os.PathLike[str] | Executable,
-        *,
-        options: Options | None = None,
-        strategy: Strategy | None = None,
-    ) -> None:
-        super().__init__(model, options, strategy)
 
     @property
     def num_labels(self) -> int:
@@ -83,10 +69,10 @@ class CrossEncoder(TextModel):
             ArgumentError: An invalid argument, or an item that is no pair of texts (the message names it).
         """
         check_device(device)
-        is_one = _is_pair(sentences)
+        is_one = is_pair(sentences)
         pairs: list[Any] = [sentences] if is_one else list(sentences)
         for index, pair in enumerate(pairs):
-            if not _is_pair(pair):
+            if not is_pair(pair):
                 raise ArgumentError(f"pair {index} is {pair!r:.60}; a cross-encoder takes pairs of texts")
         results = self._mapped(pairs, self.prompt_of(prompt, prompt_name), batch_size, show_progress_bar)
         made = self._collected(results, len(pairs), SCORES if activation_fn is None else LOGITS)
@@ -117,10 +103,6 @@ class CrossEncoder(TextModel):
             text = {"text": documents[index]} if return_documents else {}
             found.append({"corpus_id": index, "score": float(scores[index]), **text})
         return found
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(x, str) for x in value)
 
 
 def _activated(function: Callable[[Any], Any], logits: Array) -> Array:

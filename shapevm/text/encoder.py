@@ -49,7 +49,8 @@ class SentenceEncoder(TextModel):
         strategy: Strategy | None = None,
         token_embeddings: bool = False,
     ) -> None:
-        super().__init__(model, options, strategy, with_tokens=token_embeddings)
+        self._how = {"with_tokens": token_embeddings}
+        super().__init__(model, options=options, strategy=strategy)
         self.truncate_dim: int | None = None
 
     def encode(

@@ -1,4 +1,7 @@
-"""Folders of Hugging Face and sentence-transformers: settings, tokenizer and module of a text model."""
+"""Folders of Hugging Face and sentence-transformers: settings, tokenizer and module of a text model.
+
+Only what compiles a folder imports this file, which needs torch and transformers.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers.normalizers import Lowercase, Sequence
 
 from ..vm.errors import ArgumentError, FileError
+from .modules import Embedder, Layer, Residual, Scorer, Step, normalize, pooling
 from .settings import Kind, Settings
 from .tokens import Tokenizer
 
-if TYPE_CHECKING:
-    import torch
-
-    from .modules import Step
-
-MISSING = "compiling a text model needs torch and transformers: pip install torch transformers"
 UNLIMITED = 1 << 20  # tokens; tokenizers without a limit say 1e30
 PROMPTS = {"query": "", "document": ""}  # those that sentence-transformers gives every model
 #: By the old names of pooling modes, which are flags.
@@ -40,11 +43,6 @@ class Folder:
     takes_types: bool  # whether the module takes token_type_ids
 
 
-def is_folder(model: Any) -> bool:
-    """Return whether `model` is the path of a folder."""
-    return isinstance(model, str | Path) and Path(model).is_dir()
-
-
 def kind_of(folder: Path) -> Kind:
     """Return which kind of text model a folder holds."""
     (architecture, *_) = _read(folder / "config.json").get("architectures") or [""]
@@ -56,29 +54,25 @@ def open_encoder(folder: Path, with_tokens: bool = False) -> Folder:
     """Return a sentence encoder. Raises ArgumentError for modules that are unknown, FileError for a file that
     is missing or unreadable."""
     rows = _read(folder / "modules.json", []) or [{"type": "Transformer", "path": ""}, {"type": "Pooling"}]
-    first, *others = [_module_row(row) for row in rows]
-    if first[0] != "Transformer":
-        raise ArgumentError(f"{folder}: its first module is a {first[0]}; it must be a Transformer")
-    place = folder / first[1]
-    with _transformers() as transformers:
-        from .modules import Embedder
-
+    (first, path), *others = [(str(row.get("type")).rpartition(".")[2], row.get("path", "")) for row in rows]
+    if first != "Transformer":
+        raise ArgumentError(f"{folder}: its first module is a {first}; it must be a Transformer")
+    place = folder / path
+    with _one_sentence():
         model = transformers.AutoModel.from_pretrained(place, local_files_only=True)
         if getattr(model.config, "is_encoder_decoder", False):
             model = model.get_encoder()
         steps = [_step(folder, *row) for row in others]
         made = Embedder(_prepared(model), [step for step in steps if step is not None], with_tokens)
-        native = _native_tokenizer(transformers, place)
+        native = _native_tokenizer(place)
     return Folder(*_parts("encoder", folder, place, model, native), made.eval(), False)
 
 
 def open_cross_encoder(folder: Path) -> Folder:
     """Return a cross-encoder. Raises as `open_encoder` does."""
-    with _transformers() as transformers:
-        from .modules import Scorer
-
+    with _one_sentence():
         model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-        native = _native_tokenizer(transformers, folder)
+        native = _native_tokenizer(folder)
         default = "Sigmoid" if model.config.num_labels == 1 else "Identity"
         made = Scorer(_prepared(model), _activation(_activation_name(model.config) or default))
     has_types = "token_type_ids" in native.model_input_names
@@ -99,8 +93,6 @@ def _parts(kind: Kind, folder: Path, place: Path, model: Any, native: Any) -> tu
         of_texts = _read(path)
     backend = native.backend_tokenizer
     if of_texts.get("do_lower_case"):
-        from tokenizers.normalizers import Lowercase, Sequence
-
         backend.normalizer = Sequence([Lowercase(), *filter(None, [backend.normalizer])])
     wanted = of_texts.get("max_seq_length") or min(native.model_max_length, UNLIMITED)
     said = _read(folder / "config_sentence_transformers.json", {})
@@ -118,15 +110,10 @@ def _parts(kind: Kind, folder: Path, place: Path, model: Any, native: Any) -> tu
 
 
 @contextmanager
-def _transformers() -> Iterator[Any]:
-    """Provide the package transformers; its errors become one sentence."""
+def _one_sentence() -> Iterator[None]:
+    """Make the errors of transformers one sentence."""
     try:
-        import torch  # noqa: F401
-        import transformers
-    except ModuleNotFoundError:
-        raise ArgumentError(MISSING) from None
-    try:
-        yield transformers
+        yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if isinstance(error, ArgumentError | FileError):
             raise
@@ -146,18 +133,13 @@ def _read(path: Path, default: Any = None) -> Any:
         raise FileError(f"{path} cannot be read as JSON: {error}") from None
 
 
-def _module_row(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a module's class, without its package, and its folder."""
-    return str(row.get("type", "")).rpartition(".")[2], str(row.get("path", ""))
-
-
 def _prepared(model: Any) -> Any:
     """Return a model that computes in f32 and keeps no cache."""
     model.config.use_cache = False
     return model.float().eval()
 
 
-def _native_tokenizer(transformers: Any, place: Path) -> Any:
+def _native_tokenizer(place: Path) -> Any:
     """Return the tokenizer that transformers reads. Raises ArgumentError for one without tokenizer.json."""
     native = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
     if not getattr(native, "is_fast", False):
@@ -189,8 +171,6 @@ def _step(folder: Path, kind: str, path: str) -> Step | None:
 
 
 def _pooling(place: Path) -> Step:
-    from .modules import pooling
-
     said = _read(place / "config.json", {})
     if said.get("include_prompt") is False:
         raise ArgumentError(
@@ -200,17 +180,7 @@ def _pooling(place: Path) -> Step:
     return pooling([modes] if isinstance(modes, str) else modes)
 
 
-def _normalize(place: Path) -> Step:
-    from .modules import normalize
-
-    return normalize
-
-
 def _dense(place: Path) -> Step:
-    import torch
-
-    from .modules import Layer, Residual
-
     said, weights = _read(place / "config.json"), _weights(place)
     n, m = int(said["in_features"]), int(said["out_features"])
     linear = torch.nn.Linear(n, m, bias=bool(said.get("bias", True)))
@@ -227,10 +197,6 @@ def _dense(place: Path) -> Step:
 
 
 def _layer_norm(place: Path) -> Step:
-    import torch
-
-    from .modules import Layer
-
     norm = torch.nn.LayerNorm(int(_read(place / "config.json")["dimension"]))
     _load(norm, _weights(place), "norm.", place)
     return Layer(norm)
@@ -239,7 +205,7 @@ def _layer_norm(place: Path) -> Step:
 #: By the class of a module: its step.
 _STEPS: dict[str, Callable[[Path], Step | None]] = {
     "Pooling": _pooling,
-    "Normalize": _normalize,
+    "Normalize": lambda place: normalize,
     "Dense": _dense,
     "LayerNorm": _layer_norm,
     "Dropout": lambda place: None,
@@ -254,8 +220,6 @@ def _activation_name(config: Any) -> str:
 
 
 def _activation(name: str) -> torch.nn.Module:
-    import torch
-
     short = name.rpartition(".")[2]
     if short not in ACTIVATIONS:
         raise ArgumentError(f"the activation {name!r} is unknown; known are {', '.join(ACTIVATIONS)}")
@@ -265,11 +229,7 @@ def _activation(name: str) -> torch.nn.Module:
 
 def _weights(place: Path) -> dict[str, Any]:
     """Return the weights of a module's folder."""
-    import torch
-
     if (place / "model.safetensors").is_file():
-        from safetensors.torch import load_file
-
         return dict(load_file(place / "model.safetensors"))
     path = place / "pytorch_model.bin"
     if not path.is_file():

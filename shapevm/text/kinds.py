@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..program.executable import Executable
-from ..program.limits import check_strategy
-from ..program.opening import open_executable
 from .cross_encoder import CrossEncoder
 from .encoder import SentenceEncoder
-from .folder import is_folder, kind_of
+from .opening import executable_of, folders, is_folder
 from .settings import Kind
 
 if TYPE_CHECKING:
     from ..build.options import Options
+    from ..program.executable import Executable
     from ..vm.codes import Strategy
 
 CLASSES: Mapping[Kind, type[SentenceEncoder | CrossEncoder]] = {
@@ -33,9 +31,9 @@ def open_text_model(
 
     Raises ArtifactError if an artifact holds no tokenizer, and the errors of `SentenceEncoder`.
     """
-    if isinstance(model, Executable) or not is_folder(model):
-        model = model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
-        kind = model.machine.meta.get("text", {}).get("kind", "encoder")
+    if is_folder(model):
+        kind = folders().kind_of(Path(model))
     else:
-        kind = kind_of(Path(model))
+        model = executable_of(model, strategy)
+        kind = model.machine.meta.get("text", {}).get("kind", "encoder")
     return CLASSES[kind](model, options=options, strategy=strategy)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..build.compile import Given, compile_model
+from ..build.options import Options
 from ..program.executable import Executable
 from ..program.limits import check_strategy
 from ..program.opening import open_executable
 from ..vm.errors import ArgumentError, ArtifactError
 from .artifact import text_of, with_text, write_changed
-from .folder import OPENERS, Folder, is_folder
-from .settings import Kind, Settings
+from .settings import KINDS, Kind, Settings
 from .tokens import Tokenizer
 
 if TYPE_CHECKING:
-    from ..build.options import Options
     from ..vm.codes import Strategy
+    from .folder import Folder
 
+MISSING = "compiling a text model needs torch and transformers: pip install torch transformers"
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 EXAMPLE = (2, 7)  # sizes of the inputs of the export
-#: By kind: the class that opens it, for messages.
-CLASSES: Mapping[Kind, str] = {"encoder": "SentenceEncoder", "cross-encoder": "CrossEncoder"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,25 @@ class Opened:
         )
 
 
+def is_folder(model: Any) -> TypeGuard[str | Path]:
+    """Return whether `model` is the path of a folder."""
+    return isinstance(model, str | Path) and Path(model).is_dir()
+
+
+def folders() -> ModuleType:
+    """Return the module `folder`. Raises ArgumentError if torch or transformers is missing."""
+    try:
+        from . import folder
+    except ModuleNotFoundError:
+        raise ArgumentError(MISSING) from None
+    return folder
+
+
+def executable_of(model: str | os.PathLike[str] | Executable, strategy: Strategy | None) -> Executable:
+    """Return a loaded artifact as it is; load one from its path."""
+    return model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
+
+
 def opened(
     model: str | os.PathLike[str] | Executable,
     kind: Kind,
@@ -56,14 +74,14 @@ def opened(
     Raises ArgumentError for a model of another kind, ArtifactError for an artifact without a text model, and
     the errors of `compile` and `load`.
     """
-    if not isinstance(model, Executable) and is_folder(model):
-        return _compiled(OPENERS[kind](Path(model), **how), options, strategy)
+    if is_folder(model):
+        return _compiled(folders().OPENERS[kind](Path(model), **how), options, strategy)
     if options is not None:
         raise ArgumentError("options are those of a compilation, and this model is compiled: give a folder")
-    exe = model if isinstance(model, Executable) else open_executable(model, check_strategy(strategy))
+    exe = executable_of(model, strategy)
     settings, tokenizer = text_of(exe)
     if settings.kind != kind:
-        raise ArgumentError(f"{exe.name} is a model of another kind; open it with {CLASSES[settings.kind]}")
+        raise ArgumentError(f"{exe.name} is a model of another kind; open it with {KINDS[settings.kind]}")
     _check_contract(exe)
     return Opened(exe, settings, tokenizer)
 
@@ -88,13 +106,7 @@ def _compiled(folder: Folder, options: Options | None, strategy: Strategy | None
     example = {name: torch.ones(EXAMPLE, dtype=torch.int64) for name in names}
     example[IDS] = torch.arange(EXAMPLE[0] * EXAMPLE[1]).view(EXAMPLE) % folder.settings.vocabulary
     given = Given(folder.module, kwargs=example, dynamic_shapes=dict.fromkeys(names, axes))
-    exe = compile_model(given, strategy, _packed(options))
+    options = options or Options()
+    packed = options if options.pack else replace(options, pack="auto")  # padding is not computed
+    exe = compile_model(given, strategy, packed)
     return Opened(exe, folder.settings, folder.tokenizer)
-
-
-def _packed(options: Options | None) -> Options:
-    """Return options under which padding is not computed, unless they name a mask themselves."""
-    from ..build.options import Options
-
-    given = options or Options()
-    return given if given.pack else replace(given, pack="auto")

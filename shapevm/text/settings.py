@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 Kind = Literal["encoder", "cross-encoder"]
-KINDS: tuple[Kind, ...] = ("encoder", "cross-encoder")
+#: By kind: the class that opens it, for messages.
+KINDS: Mapping[Kind, str] = {"encoder": "SentenceEncoder", "cross-encoder": "CrossEncoder"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The properties of a text model besides its program and tokenizer.
+    """The properties of a text model besides its program and tokenizer, each a field of `vm.meta.TEXT`.
 
     `max_length`: the most tokens of a text, those that the tokenizer adds included. `vocabulary`: the number
     of token ids. `pad`: the id that fills a batch. `prompts`: texts put before a text, by name, and
@@ -28,12 +29,3 @@ class Settings:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     similarity: str = "cosine"
-
-    def data(self) -> dict[str, Any]:
-        """Return the settings as JSON data, for `read`."""
-        return asdict(self)
-
-    @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Settings:
-        """Return the settings of decoded data (`vm.meta.TEXT`)."""
-        return cls(**{each.name: data[each.name] for each in fields(cls)})

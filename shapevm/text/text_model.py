@@ -13,7 +13,7 @@ from ..program.executable import Executable
 from ..vm.errors import ArgumentError
 from .opening import IDS, MASK, TYPES, opened
 from .settings import Kind
-from .tokens import Span, Text, Tokens
+from .tokens import Span, Text, Tokens, is_pair
 
 if TYPE_CHECKING:
     from ..build.options import Options
@@ -35,16 +35,16 @@ class TextModel:
 
     KIND: ClassVar[Kind]
     RESULTS: ClassVar[tuple[str, ...]]
+    _how: Mapping[str, bool] = {}  # further arguments of the function that opens a folder
 
     def __init__(
         self,
         model: str | os.PathLike[str] | Executable,
-        options: Options | None,
-        strategy: Strategy | None,
-        **how: bool,
+        *,
+        options: Options | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
-        """`how`: further arguments of the function that opens a folder."""
-        self._opened = opened(model, self.KIND, options, strategy, **how)
+        self._opened = opened(model, self.KIND, options, strategy, **self._how)
         self.max_tokens = MAX_TOKENS
         self.threads: int | None = None
         self._names = [value.name for value in self.executable.inputs]
@@ -167,10 +167,7 @@ class TextModel:
         """Return the inputs of a text except the mask."""
         found = {IDS: np.asarray(tokens, np.int64)}
         if TYPES in self._names:
-            types = getattr(tokens, "types", None)
-            found[TYPES] = (
-                np.asarray(types, np.int64) if types is not None else np.zeros(len(tokens), np.int64)
-            )
+            found[TYPES] = np.asarray(getattr(tokens, "types", None) or [0] * len(tokens), np.int64)
         return found
 
     def _mapped(
@@ -212,9 +209,7 @@ class Items:
 def _prompted(text: Text, prompt: str) -> Text:
     if isinstance(text, str):
         return prompt + text
-    if isinstance(text, tuple | list) and len(text) == 2 and isinstance(text[0], str):
-        return (prompt + text[0], text[1])
-    return text
+    return (prompt + text[0], text[1]) if is_pair(text) else text
 
 
 def check_device(device: Any) -> None:

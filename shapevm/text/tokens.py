@@ -88,7 +88,7 @@ class Tokenizer:
         Raises ArgumentError, which names the text, for one that is neither.
         """
         for index, text in enumerate(texts):
-            if not isinstance(text, str) and not _is_pair(text):
+            if not isinstance(text, str) and not is_pair(text):
                 raise ArgumentError(f"text {index} is {text!r:.60}; it must be a text or a pair of texts")
         if longest != self._longest:
             self._native.enable_truncation(longest, strategy="longest_first")
@@ -154,5 +154,6 @@ def _spans(encoding: Encoding, text: str) -> list[Span]:
     ]
 
 
-def _is_pair(text: Any) -> bool:
+def is_pair(text: Any) -> bool:
+    """Return whether a value is a pair of texts."""
     return isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(x, str) for x in text)
