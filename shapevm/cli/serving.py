@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import Field
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..serve.limits import Limits, rows
+from ..serve.limits import Limits
 from .shared import (
     FAILED,
     NOT_LOADED,
@@ -37,7 +37,7 @@ def _limit_option(row: Field[Any]) -> Any:
 
 
 def _limit_options(command: Any) -> Any:
-    for row in reversed(rows()):
+    for row in reversed(fields(Limits)):
         command = _limit_option(row)(command)
     return command
 
@@ -75,7 +75,7 @@ def serve_command(
     except ModuleNotFoundError as error:
         raise failure(f"{error.name} is not installed: pip install 'shapevm[serve]'", FAILED) from None
 
-    limits = Limits(**{row.name: options.pop(row.name) for row in rows()})
+    limits = Limits(**{row.name: options.pop(row.name) for row in fields(Limits)})
     set_up(log)
     if is_source(artifact):
         if given := [f"--{option.replace('_', '-')}" for option, value in options.items() if value]:

@@ -7,22 +7,22 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette import routing
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..llm import Generation, Piece
 from . import work
 from .batches import Job
-from .chat import Choices, Writer
-from .generation import pieces
+from .chat import Choices
+from .generation import LAST, Stream, Texts
 from .logs import LOG
 from .metrics import Metrics
 from .models import Service
@@ -30,7 +30,6 @@ from .protocols import GET, ROUTES, Route
 from .refusals import CLIENT_LEFT, FAILED, FORMS, TOO_LATE, UNAVAILABLE, Refused, refusal_of
 
 _RECORD = "shapevm.record"
-_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies pass events on at once
 _MAX_ID = 100  # characters of a client's request id that are kept
 _READERS = 2  # threads that read requests and write answers
 #: Bytes of a request and texts of an answer that take less time than a change of threads.
@@ -57,8 +56,6 @@ class Endpoint:
             if not self._service.is_draining:
                 raise
             return self._error(record, Refused("the server ended before the request did", UNAVAILABLE))
-        except TimeoutError:
-            return self._error(record, self._too_late())
         except Exception as error:
             return self._error(record, error)
         return answer
@@ -80,49 +77,24 @@ class Endpoint:
                 return _response(await _unless_left(request, self._run(todo, record)))
             if not isinstance(todo, Choices):
                 return _response(todo)
-            generations = await self._in_thread(todo.start, service.language_model)
-            if not todo.is_stream:
-                return _response(await _unless_left(request, self._written(todo, generations, record)))
-            return _Stream(self._events(todo, generations, record), generations, held.pop_all())
+            begun = await self._in_thread(todo.start, service.language_model)
+            texts = Texts(todo, begun, service.talkers)
+            if todo.is_stream:
+                return Stream(self._data(texts, record), texts, held.pop_all())
+            answer = await _unless_left(request, texts.whole())
+            record |= texts.counts
+            return _response(answer)
 
-    async def _written(
-        self, todo: Choices, generations: list[Generation], record: dict[str, Any]
-    ) -> work.Answer:
-        """Await texts as a whole."""
-        texts: list[list[Piece]] = [[] for _ in generations]
-        async with aclosing(pieces(generations, self._service.talkers)) as talk:
-            async for index, piece in talk:
-                if piece is not None:
-                    texts[index].append(piece)
-        record |= {"items": len(texts), "tokens": sum(each.n_tokens for each in generations)}
-        return work.Answer.json(Writer(todo).whole(texts, generations))
-
-    async def _events(
-        self, todo: Choices, generations: list[Generation], record: dict[str, Any]
-    ) -> AsyncIterator[bytes]:
-        """Yield the events of a stream. An error ends it: the status was sent before."""
+    async def _data(self, texts: Texts, record: dict[str, Any]) -> AsyncIterator[bytes | memoryview]:
+        """Yield the data of a stream's events. An error ends it: the status was sent before."""
         try:
             async with asyncio.timeout(self._service.limits.timeout):
-                async for part in self._parts(Writer(todo), generations):
-                    yield _data(work.Answer.json(part).body)
-        except TimeoutError:
-            yield _data(self._error(record, self._too_late()).body)
+                async for part in texts.parts():
+                    yield work.Answer.json(part).body
         except Exception as error:
-            yield _data(self._error(record, error).body)
-        record |= {"items": len(generations), "tokens": sum(each.n_tokens for each in generations)}
-        yield _data(b"[DONE]")
-
-    async def _parts(self, writer: Writer, generations: list[Generation]) -> AsyncIterator[dict[str, Any]]:
-        for part in writer.first(len(generations)):
-            yield part
-        async with aclosing(pieces(generations, self._service.talkers)) as talk:
-            async for index, piece in talk:
-                if piece is None:
-                    yield writer.last(index, generations[index])
-                else:
-                    yield writer.part(index, piece)
-        for part in writer.usage(generations):
-            yield part
+            yield self._error(record, error).body
+        record |= texts.counts
+        yield LAST
 
     async def _run(self, todo: work.Work, record: dict[str, Any]) -> work.Answer:
         record |= {"items": len(todo.payloads), "tokens": sum(todo.costs)}
@@ -133,15 +105,14 @@ class Endpoint:
             return todo.answer(results)
         return await self._in_thread(todo.answer, results)
 
-    def _too_late(self) -> Refused:
-        return Refused(f"the request took longer than {self._service.limits.timeout} s", TOO_LATE)
-
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
 
     def _error(self, record: dict[str, Any], error: Exception) -> Response:
         """Return an error as the protocol has it. What is no refusal is logged, and the client gets its
         request's id."""
+        if isinstance(error, TimeoutError):
+            error = Refused(f"the request took longer than {self._service.limits.timeout} s", TOO_LATE)
         form, refused = FORMS[self._row.form], refusal_of(error)
         if refused is None:
             LOG.error("request %s failed", record["id"], exc_info=error)
@@ -152,30 +123,9 @@ class Endpoint:
         return Response(made.body, status, refused.headers, made.media_type)
 
 
-class _Stream(StreamingResponse):
-    """Server-sent events about texts, which are cancelled if the client leaves; then `held` is released."""
-
-    def __init__(self, events: AsyncIterator[bytes], generations: list[Generation], held: ExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=_UNBUFFERED)
-        self._generations, self._held = generations, held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        with self._held:
-            try:
-                await super().__call__(scope, receive, send)
-            finally:
-                for each in self._generations:
-                    each.cancel()
-
-
 def _response(found: Any) -> Response:
     answer = found if isinstance(found, work.Answer) else work.Answer.json(found)
     return Response(answer.body, media_type=answer.media_type, headers=dict(answer.headers))
-
-
-def _data(body: bytes | memoryview) -> bytes:
-    return b"data: %s\n\n" % bytes(body)
 
 
 async def _unless_left(request: Request, running: Coroutine[Any, Any, Result]) -> Result:
@@ -216,7 +166,7 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", record["id"].encode())]
+                MutableHeaders(scope=message)["x-request-id"] = record["id"]
             await send(message)
 
         try:
@@ -235,12 +185,9 @@ class Observed:
 
 def _id_of(scope: Scope) -> str:
     """Return the client's id for a request if it is plain text, else a new one."""
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    with suppress(UnicodeDecodeError):
-        text = given.decode("ascii")
-        if text.isprintable() and 0 < len(text) <= _MAX_ID:
-            return text
-    return uuid.uuid4().hex
+    given = Headers(scope=scope).get("x-request-id", "")
+    is_plain = given.isascii() and given.isprintable() and 0 < len(given) <= _MAX_ID
+    return given if is_plain else uuid.uuid4().hex
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

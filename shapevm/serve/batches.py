@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from ..vm.cancel import CancelFlag
-
-_LOG = logging.getLogger("shapevm.serve")
-
 
 #: Tokens from which on longer batches are hardly faster. A batch has more only where many tokens wait.
 SHORT = 64
@@ -105,7 +102,7 @@ class Batcher:
         with self._ready:
             if job.payloads:
                 job.rank = self._taken_tokens + PATIENCE * job.n_tokens
-                bisect.insort(self._waiting, job, key=_rank)
+                bisect.insort(self._waiting, job, key=attrgetter("rank"))
                 self._tokens += job.n_tokens
                 self._ready.notify()
         try:
@@ -128,7 +125,7 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            with suppress(Exception):  # logged below; nothing may end this thread
+            with suppress(Exception):  # nothing may end this thread
                 self._observe(len(batch), sum(job.costs[index] for job, index in batch))
             self._run_batch(batch)
 
@@ -196,7 +193,3 @@ class Batcher:
             by_job.setdefault(job, []).append((index, outcome))
         for job, found in by_job.items():
             job.deliver(found)
-
-
-def _rank(job: Job) -> int:
-    return job.rank

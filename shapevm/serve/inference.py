@@ -9,25 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .. import Executable, ValueInfo, __version__
+from .. import Executable, __version__
+from . import tensors
 from .fields import ANY, FLAG, LIST, OBJECT, TEXT, Field, checked, optional, parsed, shown
-from .refusals import Refused
-from .tensors import (
-    BYTES,
-    CARRIED,
-    DATATYPES,
-    argument,
-    checked_shape,
-    datatype_of,
-    described,
-    from_binary,
-    from_json,
-    result,
-    to_binary,
-    to_json,
-)
+from .refusals import Refused, about
 from .work import Answer, Request, Work
 
 if TYPE_CHECKING:
@@ -54,14 +39,14 @@ _INPUT = {
 _OF_INPUT = {"binary_data_size": _SIZE}
 _OUTPUT = {"name": TEXT, "parameters": _PARAMETERS}
 _OF_OUTPUT = {"binary_data": FLAG._replace(default=None), "binary_data_output": FLAG._replace(default=None)}
-_DATATYPES = {each.name: each for each in (*DATATYPES, BYTES)}
+_DATATYPES = {each.name: each for each in (*tensors.DATATYPES, tensors.BYTES)}
 
 
 def unsupported(exe: Executable) -> str | None:
     """Return why the protocol cannot transport a program's inputs or outputs, in a sentence; None if it
     can."""
-    named = [("input", info, CARRIED) for info in exe.inputs]
-    named += [("output", info, CARRIED | {"none"}) for info in exe.outputs]
+    named = [("input", info, tensors.CARRIED) for info in exe.inputs]
+    named += [("output", info, tensors.CARRIED | {"none"}) for info in exe.outputs]
     for what, info, carried in named:
         if info.kind not in carried or (info.kind == "tensor" and (info.dtype is None or info.shape is None)):
             return (
@@ -99,8 +84,8 @@ class Inference:
             "name": self.name,
             "versions": [VERSION],
             "platform": "shapevm_svm",
-            "inputs": [described(info) for info in self._inputs.values()],
-            "outputs": [described(info) for info in self._outputs.values()],
+            "inputs": [tensors.described(info) for info in self._inputs.values()],
+            "outputs": [tensors.described(info) for info in self._outputs.values()],
         }
 
     def _check(self) -> None:
@@ -134,23 +119,23 @@ class Inference:
         name, info = values["name"], self._inputs.get(values["name"])
         if info is None:
             raise Refused(f"input {shown(name)} is unknown; the program takes {', '.join(self._inputs)}")
-        kind = datatype_of(info)
+        kind = tensors.datatype_of(info)
         if values["datatype"] != kind.name:
             known = values["datatype"] in _DATATYPES
             said = values["datatype"] if known else f"unknown datatype {shown(values['datatype'])}"
             raise Refused(f"input {name!r} is {said}; the program takes {kind.name}")
-        shape = checked_shape(values["shape"], name)
         size = checked(values["parameters"], _OF_INPUT, f"input {name!r}")["binary_data_size"]
-        if size is None:
-            return name, argument(from_json(values["data"], shape, kind, name), info), binary
-        if values["data"] is not None:
-            raise Refused(f"input {name!r} has both data and binary_data_size; give one of them")
-        if size > len(binary):
-            raise Refused(
-                f"input {name!r}: binary_data_size is {size}, but {len(binary)} bytes are left of the body"
-            )
-        array = from_binary(binary[:size], shape, kind, name)
-        return name, argument(array, info), binary[size:]
+        with about(f"input {name!r}"):
+            shape = tensors.checked_shape(values["shape"])
+            if size is None:
+                array = tensors.from_json(values["data"], shape, kind)
+            elif values["data"] is not None:
+                raise Refused("it has both data and binary_data_size; give one of them")
+            elif size > len(binary):
+                raise Refused(f"binary_data_size is {size}, but {len(binary)} bytes are left of the body")
+            else:
+                array = tensors.from_binary(binary[:size], shape, kind)
+            return name, tensors.argument(array, info), binary[size or 0 :]
 
     def _wanted(self, given: Mapping[str, Any]) -> dict[str, bool]:
         """Return the outputs to send, each with whether it is sent as binary data."""
@@ -172,16 +157,15 @@ class Inference:
     def _answer(self, identifier: str, wanted: Mapping[str, bool], results: Sequence[Any]) -> Answer:
         outputs, pieces = [], []
         for name, is_binary in wanted.items():
-            row, array = _described(self._outputs[name], results[0][name])
+            info = self._outputs[name]
+            array, kind = tensors.result(results[0][name], info), tensors.datatype_of(info)
+            row: dict[str, Any] = {"name": name, "datatype": kind.name, "shape": list(array.shape)}
             if is_binary:
-                pieces.append(to_binary(array))
+                pieces.append(tensors.to_binary(array))
                 row["parameters"] = {"binary_data_size": len(pieces[-1])}
-            elif _DATATYPES[row["datatype"]].json:
-                row["data"] = to_json(array, name)
             else:
-                raise Refused(
-                    f"output {name!r} is {row['datatype']}, which has no form in JSON; ask for binary data"
-                )
+                with about(f"output {name!r}"):
+                    row["data"] = tensors.to_json(array, kind)
             outputs.append(row)
         head = Answer.json(
             {"model_name": self.name, "model_version": VERSION, "outputs": outputs}
@@ -191,11 +175,6 @@ class Inference:
             return head
         sizes = {LENGTH: str(len(head.body))}
         return Answer(b"".join([head.body, *pieces]), "application/octet-stream", sizes)
-
-
-def _described(info: ValueInfo, value: Any) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    array = result(value, info)
-    return {"name": info.name, "datatype": datatype_of(info).name, "shape": list(array.shape)}, array
 
 
 def _parts(request: Request) -> tuple[memoryview, memoryview]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -28,8 +28,3 @@ class Limits:
     def max_held(self) -> int:
         """Bytes of all bodies that are held at once."""
         return 8 * self.max_body
-
-
-def rows() -> tuple[Field[Any], ...]:
-    """Return the fields of `Limits`, each with the metadata `least` and `meaning`."""
-    return fields(Limits)

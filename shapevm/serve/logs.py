@@ -35,10 +35,7 @@ class TextLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line of a record, without its traceback."""
         fields: dict[str, Any] = getattr(record, "fields", {})
-        rest = (
-            f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}"
-            for name, value in fields.items()
-        )
+        rest = (f"{name}={value!r}" for name, value in fields.items())
         return " ".join([super().formatMessage(record), *rest])
 
 

@@ -90,9 +90,8 @@ class Service:
 
     def close(self) -> None:
         """End the batchers' threads, and free the program."""
-        for batcher in (self._calls, self._texts):
-            if batcher is not None:
-                batcher.close()
+        for batcher in filter(None, (self._calls, self._texts)):
+            batcher.close()
         if self.language is not None:
             self.language.close()
         self.talkers.shutdown(cancel_futures=True)
@@ -104,10 +103,8 @@ def _encode(
 ) -> list[np.ndarray[Any, Any]]:
     """Return one result of each text. items: tokens, and the name of a result whose rows are those of tokens;
     None: the model's own."""
-    found: dict[int, np.ndarray[Any, Any]] = {}
-    for name in dict.fromkeys(name for _, name in items):
-        rows = {index: tokens for index, (tokens, own) in enumerate(items) if own == name}
-        results = np.asarray(text.run(list(rows.values()), name), np.float32)
-        for (index, tokens), row in zip(rows.items(), results, strict=True):
-            found[index] = row if name is None else row[: len(tokens)]
-    return [found[index] for index in range(len(items))]
+    found = text.results([tokens for tokens, _ in items])
+    return [
+        found[text.RESULTS[0]][row] if name is None else found[name][row, : len(tokens)]
+        for row, (tokens, name) in enumerate(items)
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,28 +22,38 @@ class Refused(Exception):
         self.status, self.headers = status, dict(headers or {})
 
 
-#: Errors of a call -> status. The first row that fits counts.
+#: Errors of a call -> status. The first row that fits counts; those with FAILED are failures of the server.
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.LimitExceeded, TOO_LARGE),
     (errors.OutOfMemory, UNAVAILABLE),
     (errors.DeadlineExceeded, TOO_LATE),
     (errors.Cancelled, UNAVAILABLE),
+    (errors.ArtifactError, FAILED),
+    (errors.FileError, FAILED),
+    (errors.TargetError, FAILED),
+    (errors.KernelError, FAILED),
+    (errors.CompileError, FAILED),
+    (errors.ExternError, FAILED),
+    (errors.InternalError, FAILED),
     (errors.Error, INVALID),
 )
-#: Errors that are failures of the server.
-_FAILURES = (
-    errors.ArtifactError, errors.FileError, errors.TargetError, errors.KernelError, errors.CompileError,
-    errors.ExternError, errors.InternalError,
-)  # fmt: skip
 
 
 def refusal_of(error: Exception) -> Refused | None:
     """Return what a client is told about an error of a call; None if it is a failure of the server."""
     if isinstance(error, Refused):
         return error
-    if isinstance(error, _FAILURES) or not isinstance(error, errors.Error):
-        return None
-    return Refused(str(error), next(status for kind, status in _STATUS if isinstance(error, kind)))
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), FAILED)
+    return None if status == FAILED else Refused(str(error), status)
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Put what a refusal is about before its message."""
+    try:
+        yield
+    except Refused as refused:
+        raise Refused(f"{what}: {refused}", refused.status, refused.headers) from None
 
 
 @dataclass(frozen=True)
@@ -54,13 +65,8 @@ class Form:
 
 
 def _openai(status: int, message: str) -> dict[str, Any]:
-    kind = (
-        "server_error"
-        if status >= FAILED
-        else "rate_limit_error"
-        if status == TOO_MANY
-        else "invalid_request_error"
-    )
+    kind = "rate_limit_error" if status == TOO_MANY else "invalid_request_error"
+    kind = "server_error" if status >= FAILED else kind
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 

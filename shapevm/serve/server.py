@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 from pathlib import Path
@@ -9,12 +10,13 @@ from types import FrameType
 
 import uvicorn
 
+from ..vm.heap import trim
 from .app import application
 from .logs import LOG
-from .memory import trimming
 from .models import Service
 
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than load balancers keep theirs
+_TRIM = 20  # seconds after which freed memory goes back to the system
 
 
 class _Server(uvicorn.Server):
@@ -28,6 +30,12 @@ class _Server(uvicorn.Server):
         """Begin to end, at a signal; a second Ctrl-C ends at once."""
         self._service.is_draining = True
         super().handle_exit(sig, frame)
+
+
+async def give_back() -> None:
+    """Return freed memory to the system: calls of ever new sizes leave gaps between what stays, which the C
+    library keeps."""
+    await asyncio.to_thread(trim)
 
 
 def serve(service: Service, host: str, port: int, uds: Path | None) -> None:
@@ -45,6 +53,8 @@ def serve(service: Service, host: str, port: int, uds: Path | None) -> None:
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE,
+        timeout_notify=_TRIM,
+        callback_notify=give_back,
         timeout_graceful_shutdown=service.limits.drain,
     )
     server = _Server(config, service)
@@ -52,8 +62,7 @@ def serve(service: Service, host: str, port: int, uds: Path | None) -> None:
     gc.freeze()  # what exists by now stays: a collection that goes through it would hold up requests
     LOG.info("serving %s", service.name)
     try:
-        with trimming():
-            server.run()
+        server.run()
     finally:
         service.close()
     LOG.info("ended")

@@ -270,10 +270,8 @@ def _labels(row: Array) -> list[dict[str, Any]]:
 
 _RAW = Field(lambda value: value is False, "false, for the model gives scores", False)
 _MODEL, _TRUNCATE = optional(TEXT), optional(FLAG)
-_TEI_INPUTS = {
-    "inputs": ANY._replace(wanted="a text or a list of texts"), "truncate": _TRUNCATE,
-    "truncation_direction": choice("Right", "right"), "prompt_name": optional(TEXT),
-}  # fmt: skip
+_PROMPTED = {"inputs": ANY._replace(wanted="a text or a list of texts"), "prompt_name": optional(TEXT)}
+_TEI_INPUTS = _PROMPTED | {"truncate": _TRUNCATE, "truncation_direction": choice("Right", "right")}
 EMBEDDINGS = Form(
     {
         "input": ANY._replace(wanted="a text, a list of texts, token ids, or a list of lists of token ids"),
@@ -284,9 +282,7 @@ EMBEDDINGS = Form(
 )  # fmt: skip
 EMBED = Form(_TEI_INPUTS | {"normalize": flag(True), "dimensions": optional(COUNT)}, _inputs, _vectors)
 EMBED_ALL = Form(_TEI_INPUTS, _inputs, lambda asked, results: results, "token_embeddings")
-_TOKENIZE = {
-    "inputs": _TEI_INPUTS["inputs"], "add_special_tokens": flag(True), "prompt_name": optional(TEXT),
-}  # fmt: skip
+_TOKENIZE = _PROMPTED | {"add_special_tokens": flag(True)}
 PREDICT = Form({"inputs": ANY, "raw_scores": _RAW, "truncate": _TRUNCATE}, _texts_or_pairs, _predictions)
 #: Cohere's and Jina's.
 _RERANK = Form(

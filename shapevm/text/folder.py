@@ -73,8 +73,10 @@ def open_cross_encoder(folder: Path) -> Folder:
     with _one_sentence():
         model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
         native = _native_tokenizer(folder)
+        said = getattr(model.config, "sentence_transformers", None) or {}
+        named = said.get("activation_fn") or getattr(model.config, "sbert_ce_default_activation_function", "")
         default = "Sigmoid" if model.config.num_labels == 1 else "Identity"
-        made = Scorer(_prepared(model), _activation(_activation_name(model.config) or default))
+        made = Scorer(_prepared(model), _activation(str(named or default)))
     has_types = "token_type_ids" in native.model_input_names
     takes_types = has_types and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     return Folder(*_parts("cross-encoder", folder, folder, model, native), made.eval(), takes_types)
@@ -210,13 +212,6 @@ _STEPS: dict[str, Callable[[Path], Step | None]] = {
     "LayerNorm": _layer_norm,
     "Dropout": lambda place: None,
 }
-
-
-def _activation_name(config: Any) -> str:
-    """Return the class of a cross-encoder's activation, "" if its config names none."""
-    said = getattr(config, "sentence_transformers", None) or {}
-    named = said.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None)
-    return str(named or "")
 
 
 def _activation(name: str) -> torch.nn.Module:

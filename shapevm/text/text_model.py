@@ -135,15 +135,17 @@ class TextModel:
                 "token_embeddings=True)"
             )
 
-    def run(self, tokens: Sequence[Sequence[int]], result: str | None = None) -> Array:
-        """Return the result of each text, f32[texts, width], in one call. `tokens`: as `tokenize` returns
-        them, or lists of token ids. `result`: the name of another result; those of tokens are f32[texts,
-        longest, width].
+    def run(self, tokens: Sequence[Sequence[int]]) -> Array:
+        """Return the first result of each text, f32[texts, width], in one call: see `results`."""
+        none = np.zeros((0, self._width), np.float32)
+        return self.results(tokens)[self.RESULTS[0]] if len(tokens) else none
+
+    def results(self, tokens: Sequence[Sequence[int]]) -> dict[str, Array]:
+        """Return the results of one text or more in one call, f32[texts, ..]; those of tokens are f32[texts,
+        longest, width]. `tokens`: as `tokenize` returns them, or lists of token ids.
 
         Raises ArgumentError, which names the text, for one that has too many tokens or an unknown id.
         """
-        if not len(tokens):
-            return np.zeros((0, self._width), np.float32)
         self._check(tokens)
         shape = len(tokens), max(1, *map(len, tokens))
         inputs = {name: np.zeros(shape, np.int64) for name in self._names}
@@ -152,7 +154,7 @@ class TextModel:
             for name, values in self._item(ids).items():
                 inputs[name][row, : len(ids)] = values
             inputs[MASK][row, : len(ids)] = 1
-        return np.asarray(self.executable.run(inputs)[result or self.RESULTS[0]])
+        return {name: np.asarray(found, np.float32) for name, found in self.executable.run(inputs).items()}
 
     def _check(self, tokens: Sequence[Sequence[int]]) -> None:
         n, most = self._opened.settings.vocabulary, self.max_length

@@ -1,6 +1,8 @@
-"""`shapevm serve` as a process: its options, its log, and its end by signals."""
+"""`shapevm serve` as a process: its options, its log, its memory, and its end by signals."""
 
+import asyncio
 import json
+import mmap
 import os
 import re
 import signal
@@ -10,11 +12,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
+import uvicorn
 from shapevm.vm.artifact import to_bytes
 from shapevm.vm.assembler import assemble
+
+import shapevm
+from shapevm.serve.limits import Limits
+from shapevm.serve.models import Service
+from shapevm.serve.server import serve
 
 #: A program of a list.
 LIST = 'input "k": list\noutput "y"\nfunction "main" (1 params, 1 results)\n  return (r0)\n'
@@ -150,3 +159,22 @@ def test_without_its_packages(path):
         env={**os.environ},
     )
     assert done.returncode == 5 and "pip install 'shapevm[serve]'" in done.stderr
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_gaps_between_what_stays_are_returned(path, monkeypatch):
+    """Within what the server calls every 20 seconds."""
+    configs = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server: configs.append(server.config))
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    serve(Service(shapevm.load(path), "forever", Limits()), "127.0.0.1", 0, None)
+    blocks = [bytearray(16 << 10) for _ in range(4096)]  # smaller than those that are mapped one by one
+    kept, blocks = blocks[::8], None
+    before = resident()
+    assert configs[0].timeout_notify == 20
+    asyncio.run(configs[0].callback_notify())
+    assert resident() < before - (32 << 20) and len(kept) == 512
