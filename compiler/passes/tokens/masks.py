@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,11 +90,6 @@ def _before_expand(node: Node, axis: int) -> int | None:
     return None if at < 0 or B.is_one(before.shape[at]) else at
 
 
-def _before_permute(node: Node, axis: int) -> int | None:
-    at: int = node.attrs["axes"][axis]
-    return at
-
-
 def _before_reshape(node: Node, axis: int) -> int | None:
     found = same_axis(node.result.tensor.shape, axis, _before_reshapes(node).tensor.shape)
     return _LOST if found is None else found
@@ -109,16 +104,12 @@ def _before_reshapes(node: Node) -> Value:
     return x
 
 
-def _before_slice(node: Node, axis: int) -> int | None:
-    return axis
-
-
 #: The operators that only move elements: the axis of their argument from that of their result.
-_SOURCES = {
+_SOURCES: dict[str, Callable[[Node, int], int | None]] = {
     "expand": _before_expand,
-    "permute": _before_permute,
+    "permute": lambda node, axis: node.attrs["axes"][axis],
     "reshape": _before_reshape,
-    "slice": _before_slice,
+    "slice": lambda node, axis: axis,
 }
 
 

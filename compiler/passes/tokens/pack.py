@@ -13,6 +13,7 @@ Values that do not depend on an embedding are computed once, before the `if`.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import sympy
 
@@ -91,7 +92,8 @@ def _pack(graph: Graph, mask: Value) -> None:
         lengths, offsets, is_prefix = _prefixes(outer, mask)
         valid = B.cast_to(outer, mask, "bool")
         packer = Packer(b, outer, Batch(mask, valid, holding(b, valid), offsets))
-        _open_inputs(graph, packer)
+        embedded = [x for x in graph.body.params if _is_embedded(x, mask)]
+        packer.rows |= {x: _valid_rows(packer, x) for x in embedded}
         for node in moved:
             b.source = node.source
             _rewrite(packer, node)
@@ -190,12 +192,11 @@ def _read(node: Node) -> list[Value]:
     return [*node.present, *inner, *(x for region in node.regions for x in region.results)]
 
 
-def _open_inputs(graph: Graph, packer: Packer) -> None:
-    for x in graph.body.params:
-        if _is_embedded(x, packer.batch.mask):
-            axes = _axes(x, packer.batch.mask)
-            assert axes is not None
-            packer.rows[x] = Rows(packer.packed(x, *axes), *axes)
+def _valid_rows(packer: Packer, x: Value) -> Rows:
+    """Return the valid rows of a value that has axes of rows and tokens."""
+    axes = _axes(x, packer.batch.mask)
+    assert axes is not None
+    return Rows(packer.packed(x, *axes), *axes)
 
 
 def _rewrite(packer: Packer, node: Node) -> None:
@@ -206,10 +207,8 @@ def _rewrite(packer: Packer, node: Node) -> None:
         packer.node(node)
         return
     table, index = node.present
-    axes = _axes(index, packer.batch.mask)
-    assert axes is not None
-    value = packer.b.one("gather", table, packer.packed(index, *axes), axis=0)
-    packer.rows[node.result] = Rows(value, *axes)
+    rows = _valid_rows(packer, index)
+    packer.rows[node.result] = replace(rows, value=packer.b.one("gather", table, rows.value, axis=0))
 
 
 def _result(packer: Packer, x: Value) -> Value:

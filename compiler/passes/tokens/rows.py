@@ -42,10 +42,6 @@ class Rows:
             raise Unpackable("it mixes tokens")
         return axis + 1 - (self.batch < axis) - (self.length < axis and self.length != self.batch)
 
-    def moved(self, by: int) -> tuple[int, int]:
-        """Return the axes of rows and tokens behind `by` more axes."""
-        return self.batch + by, self.length + by
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -152,18 +148,14 @@ class Packer:
                 raise Unpackable("it has no rule for packed tokens")
             found = rule(self, node)
         except Unpackable:
-            if not self._is_filled(node):
+            if any(self.rows[arg].fill is None for arg in node.present if arg in self.rows):
                 raise
-            self._same(node)
+            self._same(node)  # padded again: all is known at padding
             return
         if isinstance(found, Rows):
             self.rows[node.result] = found
         else:
             self.whole[node.result] = found
-
-    def _is_filled(self, node: Node) -> bool:
-        """Whether all rows among the arguments are known at padding: they may be padded again."""
-        return all(self.rows[arg].fill is not None for arg in node.present if arg in self.rows)
 
     def _same(self, node: Node) -> None:
         """Apply a node as it is to values that equal the padded program's everywhere."""
@@ -241,8 +233,8 @@ def _permute(packer: Packer, node: Node) -> Rows:
 
 def _expand(packer: Packer, node: Node) -> Rows:
     rows, old, new = packer.rows[node.arg(0)], node.arg(0).tensor.shape, node.attrs["shape"]
-    batch, length = rows.moved(len(new) - len(old))
-    moved = replace(rows, batch=batch, length=length)
+    more = len(new) - len(old)
+    moved = replace(rows, batch=rows.batch + more, length=rows.length + more)
     count, *others = rows.value.tensor.shape
     wanted = [new[axis] for axis in moved.others(len(new))]
     value = B.reshape(packer.b, rows.value, [count, *[1] * (len(wanted) - len(others)), *others])
