@@ -131,7 +131,7 @@ def _row(found: Found, package: str) -> str:
     for door in DOORS:
         counts = Counter(rows[0][0] for key, rows in found.items() if key[1:] == (package, door))
         taken = sum(counts.values()) - counts["skipped"] - counts["foreign"]
-        cells += [sum(counts.values())] * (door == DOORS[0])
+        cells += [sum(counts.values()) or ""] * (door == DOORS[0])
         right = [taken, sum(counts[verdict] for verdict in RIGHT), counts[RIGHT[0]]]
         cells += right if counts else [""] * len(right)
     return f"| {' | '.join(map(str, cells))} |"
@@ -147,11 +147,18 @@ def _version(package: str) -> str:
 
 
 def _write(page: Path, rows: Sequence[str]) -> None:
-    """Put rows into the table between its marks in a page; rows of other packages stay."""
+    """Put rows into the table between its marks in a page; rows of other packages stay, and what another door
+    gave for the same version."""
     before, rest = page.read_text().split(START)
     kept, after = rest.split(END)
-    by_name = {row.split(" | ")[0]: row for row in [*kept.strip().splitlines()[len(HEAD) :], *rows]}
-    lines = [*HEAD, *(by_name[name] for name in sorted(by_name))]
+    by_name: dict[str, list[str]] = {}
+    for row in [*kept.strip().splitlines()[len(HEAD) :], *rows]:
+        name, *cells = row.removesuffix(" |").split(" | ")
+        old = by_name.get(name, [])
+        if old[:1] == cells[:1]:
+            cells = [new or cell for cell, new in zip(old, cells, strict=True)]
+        by_name[name] = cells
+    lines = [*HEAD, *(" | ".join([name, *by_name[name]]) + " |" for name in sorted(by_name))]
     page.write_text("\n".join([before + START, *lines, END + after]))
 
 

@@ -60,3 +60,14 @@ def test_a_page_keeps_the_rows_of_packages_that_were_not_judged(tmp_path: Path) 
     rows = ["| asteroid | 2 |", "| e3nn | 1 |", "| julius | 2 |"]
     lines = ["above", coverage.START, *coverage.HEAD, *rows, coverage.END, "below"]
     assert page.read_text().splitlines() == lines
+
+
+def test_a_page_keeps_the_cells_of_doors_that_were_not_judged(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{coverage.START}\n{coverage.END}\n")
+    cells = ([9, 8, 8, 7, "", "", ""], ["", "", "", "", 6, 5, 5], [2, 1, 1, 1, "", "", ""])
+    for some in cells:
+        coverage._write(page, [f"| julius | 1 | {' | '.join(map(str, some))} |"])
+    assert "| julius | 1 | 2 | 1 | 1 | 1 | 6 | 5 | 5 |" in page.read_text()
+    coverage._write(page, ["| julius | 2 | 3 | 1 | 1 | 1 |  |  |  |"])
+    assert "| julius | 2 | 3 | 1 | 1 | 1 |  |  |  |" in page.read_text()
