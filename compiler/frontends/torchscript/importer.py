@@ -248,7 +248,8 @@ class ScriptImporter(Walk):
             self._keep(condition)
 
     def _keep(self, condition: Any) -> None:
-        for part in condition.args if isinstance(condition, sympy.Or) else (condition,):
+        parts = condition.args if isinstance(condition, sympy.Or) else (condition,)
+        for part in sorted(parts, key=lambda part: -len(part.free_symbols)):  # equal sizes before sizes of 1
             found = self._solved(part)
             if found is not None:
                 name, size = found

@@ -159,6 +159,12 @@ def test_sizes_that_broadcast_as_in_the_example_are_logged(caplog: pytest.LogCap
     assert sorted(line.partition(": ")[2].split(", ")) == places.split(", ")
 
 
+def test_batches_of_one_row_in_the_example_are_equal_in_calls() -> None:
+    program = torch.jit.trace(torch.mul, (x(1, 3), x(1, 3)))
+    with shapevm.compile(program, args=(x(1, 3), x(1, 3))) as exe:
+        assert_close(exe(x(5, 3), x(5, 3)), x(5, 3) ** 2)
+
+
 def test_rows_behind_the_last_are_refused() -> None:
     args = x(4, 5), torch.tensor(1)
     with shapevm.compile(torch.jit.trace(rows_from_a_tensor, args), args=args) as exe:
