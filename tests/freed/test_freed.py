@@ -65,3 +65,17 @@ def test_a_size_that_only_torch_takes_is_seen(monkeypatch: pytest.MonkeyPatch) -
             verdicts.shapevm, "compile", lambda *args, **kwargs: compiled(*args, **kwargs | fixed)
         )
         assert _judged(lambda x: x * 2).verdict == "silent"
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_results_of_weights_are_as_exact_as_those_in_f64(traced: bool) -> None:
+    layer, x = torch.nn.Linear(64, 64), torch.randn(8, 64)
+    call = of_tensors(layer, (x,))
+    if traced:
+        trace = torch.jit.trace(call, (x,), check_trace=False)
+        given, call = call, of_tensors(trace, (x,))
+        call.in_f64 = lambda: verdicts._traced_in_f64(given)
+    expected = layer(x)
+    exact = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+    assert verdicts._is_as_exact(exact.float(), expected, call)
+    assert not verdicts._is_as_exact(exact.float() + 1e-4, expected, call)

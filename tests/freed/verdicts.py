@@ -35,6 +35,7 @@ SIZES = (2, 3, 5, 7, 11)
 DRAWS = 3
 Given = Callable[[Sequence[torch.Tensor]], tuple[Sequence[Any], dict[str, Any]]]
 ROUNDING = 2e-6  # as a part of the greatest result
+NEAR = 4  # times eager's error: two ways of rounding a sum of few terms that cancel differ by as much
 
 
 def prepare() -> None:
@@ -69,7 +70,24 @@ def judge_traced(op: str, call: Call, mode: str = "") -> Verdict:
     case = eager._case(op, of_tensors(traced, call.tensors))
     if isinstance(case, Verdict):
         return case
+    case.call.in_f64 = lambda: _traced_in_f64(call)
     return judge_against(case, lambda: traced, _other_sizes(case.call.tensors), traced)
+
+
+def _traced_in_f64(call: Call) -> Any:
+    """Return the trace of a call in f64: one made in f32 holds constants of f32."""
+    with torch.no_grad():
+        return torch.jit.trace(_in_f64(call), _wide(call.tensors), check_trace=False)
+
+
+def _in_f64(call: Call) -> Any:
+    """Return a call with all its floats in f64, also those that are neither weights nor buffers."""
+    wide = copy.deepcopy(call).double()
+    for module in wide.modules():
+        for name, x in list(vars(module).items()):
+            if isinstance(x, torch.Tensor) and x.is_floating_point():
+                setattr(module, name, x.double())
+    return wide
 
 
 def judge_scripted(op: str, call: Call, mode: str = "") -> Verdict:
@@ -168,21 +186,21 @@ def _is_rounding(found: Any, expected: Any) -> bool:
 
 
 def _is_as_exact(found: Any, expected: Any, call: Call) -> bool:
-    """Whether results in f32 are about as near as eager's to those in f64: great numbers before a softmax,
-    for example, are rounded by both."""
-    in_f64 = copy.copy(call)
-    in_f64.tensors = [x.double() if x.is_floating_point() else x for x in call.tensors]
+    """Whether those results in f32 that are not close are about as near as eager's to those in f64: great
+    numbers before a softmax, for example, are rounded by both."""
     try:
+        program = call.in_f64() if hasattr(call, "in_f64") else _in_f64(call)
         with torch.no_grad():
-            exact = tree_leaves(in_f64(*in_f64.tensors))
+            exact = tree_leaves(program(*_wide(call.tensors)))
     except Exception:
         return False
     leaves = list(zip(tree_leaves(found), tree_leaves(expected), exact, strict=True))
     if any(a.shape != b.shape or b.shape != c.shape or a.dtype != b.dtype for a, b, c in leaves):
         return False
-    if any(b.dtype != torch.float32 or c.dtype != torch.float64 for _, b, c in leaves):
+    distant = [row for row in leaves if not torch.allclose(*row[:2], rtol=1.3e-6, atol=1e-5, equal_nan=True)]
+    if any(b.dtype != torch.float32 or c.dtype != torch.float64 for _, b, c in distant):
         return False
-    return all(_error(a, c) <= 2 * _error(b, c) for a, b, c in leaves)
+    return all(_error(a, c) <= NEAR * _error(b, c) for a, b, c in distant)
 
 
 def _error(x: torch.Tensor, exact: torch.Tensor) -> float:
@@ -197,6 +215,10 @@ def _takes(own: Any, tensors: Sequence[torch.Tensor]) -> bool:
     except Exception:
         return False
     return True
+
+
+def _wide(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(x.double() if x.is_floating_point() else x.clone() for x in tensors)
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
