@@ -4,7 +4,7 @@
 
 `tests/packages/programs/NAME.py` has the programs of the package that is imported as NAME; those of packages
 that are not installed are left out. Verdicts are kept in build/packages/verdicts.json: `--again bad` (the
-default) judges what is new or not right. `--page` writes the table of packages into that page.
+default) judges what is new or not right. `--page` writes the rows of the packages into that page.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
                     print(f"{package} {op} ({door}): {verdict}: {detail}")
     print("\n".join(table(found, names)))
     if options.page:
-        _write(options.page, table(found, packages())[len(HEAD) :])
+        _write(options.page, table(found, names)[len(HEAD) :])
 
 
 def _options() -> Any:
