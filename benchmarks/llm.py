@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self._answer()
+        self._process.send_signal(signal.SIGSTOP)
 
     def _answer(self) -> str:
         assert self._process.stdout
@@ -50,14 +52,19 @@ class Worker:
         return line
 
     def ask(self, what: str, *arguments: int) -> float:
-        """Return what a measurement gives."""
+        """Return what a measurement gives. Between measurements the process is stopped: threads of an idle
+        server would take time from the other contestant on the same core."""
         assert self._process.stdin
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.write(json.dumps([what, arguments]) + "\n")
         self._process.stdin.flush()
-        return float(json.loads(self._answer()))
+        found = float(json.loads(self._answer()))
+        self._process.send_signal(signal.SIGSTOP)
+        return found
 
     def close(self) -> None:
         assert self._process.stdin
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
 
