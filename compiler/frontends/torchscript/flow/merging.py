@@ -170,6 +170,11 @@ class Merger:
             return Forms(
                 cast(TensorPlan, self.plan_of(x.one, values)), cast(TensorPlan, self.plan_of(x.other, values))
             )
+        if isinstance(x, Variant):
+            raise UnsupportedOp(
+                "a number or list that depends on a tensor's rank or dtype, which differs between calls, "
+                "changes in a branch or loop, which is not compiled: give the tensor one rank and dtype first"
+            )
         raise UnsupportedOp(
             f"a {type(x).__name__} that depends on which way the program goes cannot be compiled"
         )

@@ -159,6 +159,18 @@ def test_sizes_that_broadcast_as_in_the_example_are_logged(caplog: pytest.LogCap
     assert sorted(line.partition(": ")[2].split(", ")) == places.split(", ")
 
 
+def rank_in_a_loop(rows: Tensor) -> Tensor:
+    found, rank = rows.sum(0) if rows.size(0) > 3 else rows, 0
+    for _ in range(rows.size(1)):
+        rank = found.dim()
+    return rows + rank
+
+
+def test_a_rank_that_calls_decide_is_refused_in_plain_terms() -> None:
+    with pytest.raises(shapevm.UnsupportedOp, match="give the tensor one rank and dtype first"):
+        shapevm.compile(torch.jit.script(rank_in_a_loop), args=(x(3, 4),))
+
+
 def test_batches_of_one_row_in_the_example_are_equal_in_calls() -> None:
     program = torch.jit.trace(torch.mul, (x(1, 3), x(1, 3)))
     with shapevm.compile(program, args=(x(1, 3), x(1, 3))) as exe:
