@@ -52,6 +52,9 @@ class Lines:
         texts = ["\0".join(text) if isinstance(text, tuple) else text for text in texts]
         return [[1, *(prompt or "").encode(), *text.encode()][: self.max_length] for text in texts]
 
+    def run(self, tokens):
+        return self.results(tokens)["vectors"]
+
     def results(self, tokens):
         self.batches.append([bytes(text[1:]).decode() for text in tokens])
         if any("boom" in text for text in self.batches[-1]):
