@@ -5,7 +5,7 @@ and with OpenVINO if that is installed. They take turns: each page is read by al
 Printed are pages a second, the time of a page's first reading against its second, and the resident memory
 after 50 pages and at the end, with the largest page so far, which decides what an arena holds. Memory is the
 median after ten pages, as the C library keeps up to 64 MiB of the arrays that a reading has freed, or none;
-`--picture FILE.svg` draws it over time. Needs
+`--picture FILE.svg` draws it over time. With `--seconds` no page is begun after them. Needs
 `pip install rapidocr-onnxruntime onnxruntime "shapevm[onnx]"`, and for OpenVINO `pip install openvino` and
 `pip install --no-deps rapidocr-openvino`, which demands an old version of it.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -133,28 +134,33 @@ def picture(memory: dict[str, list[int]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def main(n_pages: int, n_cpus: int, place: str = "") -> None:
-    """Run and print everything."""
+def main(runtimes: tuple[str, ...], n_pages: int, n_cpus: int, limit: float, place: str) -> None:
+    """Run and print everything; no page is begun after `limit` seconds."""
+    end = time.monotonic() + limit
     command = [sys.executable, __file__, "--work"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     workers = {
         name: subprocess.Popen([*command, name, str(n_cpus)], stderr=subprocess.DEVNULL, **pipes)
-        for name in RUNTIMES
+        for name in runtimes
     }
-    ready = {name: ask(workers[name]) for name in RUNTIMES}
-    first: dict[str, list[float]] = {name: [] for name in RUNTIMES}
-    again: dict[str, list[float]] = {name: [] for name in RUNTIMES}
-    memory: dict[str, list[int]] = {name: [] for name in RUNTIMES}
+    ready = {name: ask(workers[name]) for name in runtimes}
+    first: dict[str, list[float]] = {name: [] for name in runtimes}
+    again: dict[str, list[float]] = {name: [] for name in runtimes}
+    memory: dict[str, list[int]] = {name: [] for name in runtimes}
     n_equal = 0
     for seed in range(n_pages):
+        if time.monotonic() > end:
+            n_pages = seed
+            break
+        print(f"page {seed + 1} of {n_pages}", end="\r", file=sys.stderr, flush=True)
         texts = {}
         for times in (first, again):
-            turn = seed % len(RUNTIMES)
-            for name in RUNTIMES[turn:] + RUNTIMES[:turn]:
+            turn = seed % len(runtimes)
+            for name in runtimes[turn:] + runtimes[:turn]:
                 seconds, bytes_, texts[name] = ask(workers[name], seed)
                 times[name].append(seconds)
                 memory[name].append(bytes_)
-        n_equal += all(each == texts["onnxruntime"] for each in texts.values())
+        n_equal += all(each == texts[runtimes[0]] for each in texts.values())
     for worker in workers.values():
         worker.stdin.close()
     print(f"\n{n_pages} pages, each of another size, on {n_cpus} CPUs; {n_equal} with equal texts")
@@ -163,15 +169,15 @@ def main(n_pages: int, n_cpus: int, place: str = "") -> None:
     print("| runtime | pages/s | first : second reading, median, p99 | opened | MiB, ratio | shapevm |")
     print("| --- | --- | --- | --- | --- | --- |")
     ratios = {
-        name: [one / two for one, two in zip(first[name], again[name], strict=True)] for name in RUNTIMES
+        name: [one / two for one, two in zip(first[name], again[name], strict=True)] for name in runtimes
     }
     for name, ratio in ratios.items():
-        then, end = typical(memory[name], early), typical(memory[name], n_pages)
-        speed = median(a / b for a, b in zip(first[name], first["shapevm"], strict=True))
+        then, last = typical(memory[name], early), typical(memory[name], n_pages)
+        speed = median(a / b for a, b in zip(first[name], first.get("shapevm", first[name]), strict=True))
         print(
             f"| {name} | {n_pages / sum(first[name]):.2f} "
             f"| {median(ratio):.2f}, {quantiles(ratio, n=100)[98]:.2f} | {ready[name][0]:.2f} s "
-            f"| {then >> 20} after {early}, {end >> 20}: {end / then:.2f} | {speed:.2f}x |"
+            f"| {then >> 20} after {early}, {last >> 20}: {last / then:.2f} | {speed:.2f}x |"
         )
     for name, ratio in ratios.items():
         slow = sorted(range(n_pages), key=lambda seed: -ratio[seed])[:3]
@@ -192,7 +198,9 @@ if __name__ == "__main__":
         parser = argparse.ArgumentParser(description=__doc__)
         parser.add_argument("--pages", type=int, default=200)
         parser.add_argument("--cpus", type=int, nargs="+", default=[1])
+        parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES)
+        parser.add_argument("--seconds", type=float, default=math.inf)
         parser.add_argument("--picture", default="")
         given = parser.parse_args()
         for cpus in given.cpus:
-            main(given.pages, cpus, given.picture)
+            main(tuple(given.runtimes), given.pages, cpus, given.seconds, given.picture)
