@@ -11,13 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle, islice, permutations
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
 
-ROUNDS = 15
+ROUNDS = 18  # a multiple of the orders of three systems
 N_CPUS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 R = np.random.default_rng(0)
 
@@ -102,10 +103,11 @@ def measured(path: Path, inputs: tuple[Any, ...]) -> dict[str, float]:
             print(f"  {name}: {str(error).splitlines()[0][:100]}")
             calls.pop(name, None)
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
+    # Threads of a system still spin for a while after its call, so that each follows each of the others.
+    for order in islice(cycle(permutations(calls)), ROUNDS):
+        for name in order:
             start = time.perf_counter()
-            call()
+            calls[name]()
             found[name].append((time.perf_counter() - start) * 1e3)
     times.update({name: median(each) for name, each in found.items()})
     return times
