@@ -11,7 +11,7 @@
 #include "run/context.h"
 
 /* A site that has MAX_ENTRIES grows further while the program has fewer than MAX_ALL_ENTRIES. */
-enum { FIRST_SLOTS = 32, MAX_ENTRIES = 1024, MAX_ALL_ENTRIES = 1 << 13 };
+enum { FIRST_SLOTS = 32, MAX_ENTRIES = 256, MAX_ALL_ENTRIES = 1 << 13 };
 
 /* Sizes that entries have had ------------------------------------------------------------------ */
 

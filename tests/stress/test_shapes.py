@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+import torch
 from shapevm.vm.program import Symbol
 
 import shapevm
@@ -79,6 +80,18 @@ def test_memory_is_flat_over_many_shapes(large_sizes):
     assert flat.warm_bytes > 0.9 * CODE_BYTES and flat.evicted > flat.compiled / 2, flat.text()
     assert flat.growth <= MAX_GROWTH, flat.text()
     assert flat.slowdown < 1.5, flat.text()  # caches that others use as well
+
+
+def test_call_sites_of_a_large_program_drop_entries():
+    """Beyond 8,192 entries, sites that have 256 drop those that no plan uses when their tables are full."""
+    layers = torch.nn.Sequential(*(torch.nn.Linear(3 + i, 4 + i) for i in range(36)))
+    rows = torch.export.Dim("rows", min=1, max=700)
+    options = {"dynamic_shapes": ({0: rows},), "strategy": "generic"}
+    with shapevm.settings.scope(plans=16), shapevm.compile(layers, (torch.randn(3, 3),), **options) as exe:
+        for n in range(1, 601):
+            exe(torch.zeros(n, 3))
+        kernels = [kernel for kernel, _ in exe.stats().entries]
+    assert len(set(kernels)) == 36 and len(kernels) < 2 * 8192  # 36 * 600 if none were dropped
 
 
 def test_shapes_are_distinct():
