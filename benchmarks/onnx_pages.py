@@ -93,7 +93,7 @@ def work(runtime: str, n_cpus: int) -> None:
 
 def typical(memory: list[int], n_pages: int) -> int:
     """Return the median of the resident memory after each of the last ten pages of the first `n_pages`."""
-    return int(median(memory[max(2 * n_pages - 20, 0) + 1 : 2 * n_pages : 2]))
+    return int(median(memory[max(n_pages - 10, 0) : n_pages]))
 
 
 def ask(process: Any, seed: int | None = None) -> Any:
@@ -109,7 +109,7 @@ COLOURS = {"onnxruntime": "#b45309", "shapevm": "#1d4ed8", "openvino": "#4d7c0f"
 
 
 def picture(memory: dict[str, list[int]]) -> str:
-    """Return a picture of the resident memory after each reading."""
+    """Return a picture of the resident memory after each page."""
     most = max(map(max, memory.values())) >> 20
     inner = WIDTH - LEFT - ROOM, HEIGHT - 2 * ROOM
     parts = [
@@ -129,12 +129,14 @@ def picture(memory: dict[str, list[int]]) -> str:
         line = f'points="{" ".join(points)}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"'
         parts.append(f"<polyline {line}/>")
         parts.append(f'<text x="{LEFT + 120 * i}" y="18" fill="{COLOURS[name]}">{name}</text>')
-    n_pages = len(next(iter(memory.values()))) // 2
+    n_pages = len(next(iter(memory.values())))
     parts.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 8}">{n_pages} pages of {n_pages} sizes</text></svg>')
     return "\n".join(parts) + "\n"
 
 
-def main(runtimes: tuple[str, ...], n_pages: int, n_cpus: int, limit: float, place: str) -> None:
+def main(
+    runtimes: tuple[str, ...], n_cpus: int, n_pages: int, n_readings: int, limit: float, place: str
+) -> None:
     """Run and print everything; no page is begun after `limit` seconds."""
     end = time.monotonic() + limit
     command = [sys.executable, __file__, "--work"]
@@ -154,12 +156,12 @@ def main(runtimes: tuple[str, ...], n_pages: int, n_cpus: int, limit: float, pla
             break
         print(f"page {seed + 1} of {n_pages}", end="\r", file=sys.stderr, flush=True)
         texts = {}
-        for times in (first, again):
+        for times in (first, again)[:n_readings]:
             turn = seed % len(runtimes)
             for name in runtimes[turn:] + runtimes[:turn]:
                 seconds, bytes_, texts[name] = ask(workers[name], seed)
                 times[name].append(seconds)
-                memory[name].append(bytes_)
+                memory[name][seed:] = [bytes_]
         n_equal += all(each == texts[runtimes[0]] for each in texts.values())
     for worker in workers.values():
         worker.stdin.close()
@@ -169,7 +171,8 @@ def main(runtimes: tuple[str, ...], n_pages: int, n_cpus: int, limit: float, pla
     print("| runtime | pages/s | first : second reading, median, p99 | opened | MiB, ratio | shapevm |")
     print("| --- | --- | --- | --- | --- | --- |")
     ratios = {
-        name: [one / two for one, two in zip(first[name], again[name], strict=True)] for name in runtimes
+        name: [one / two for one, two in zip(first[name], again[name] or first[name], strict=True)]
+        for name in runtimes
     }
     for name, ratio in ratios.items():
         then, last = typical(memory[name], early), typical(memory[name], n_pages)
@@ -181,7 +184,7 @@ def main(runtimes: tuple[str, ...], n_pages: int, n_cpus: int, limit: float, pla
         )
     for name, ratio in ratios.items():
         slow = sorted(range(n_pages), key=lambda seed: -ratio[seed])[:3]
-        grown = {at: memory[name][2 * at + 1] - memory[name][2 * at - 1] for at in range(early, n_pages)}
+        grown = {at: memory[name][at] - memory[name][at - 1] for at in range(early, n_pages)}
         steps = sorted(grown, key=lambda at: -grown[at])[:3]
         print(
             f"{name}: slowest first readings: {', '.join(f'page {at}, {ratio[at]:.2f}x' for at in slow)}; "
@@ -199,8 +202,9 @@ if __name__ == "__main__":
         parser.add_argument("--pages", type=int, default=200)
         parser.add_argument("--cpus", type=int, nargs="+", default=[1])
         parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES)
+        parser.add_argument("--readings", type=int, choices=(1, 2), default=2, help="of each page")
         parser.add_argument("--seconds", type=float, default=math.inf)
         parser.add_argument("--picture", default="")
         given = parser.parse_args()
         for cpus in given.cpus:
-            main(tuple(given.runtimes), given.pages, cpus, given.seconds, given.picture)
+            main(tuple(given.runtimes), cpus, given.pages, given.readings, given.seconds, given.picture)
