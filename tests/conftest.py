@@ -4,6 +4,7 @@ compiled fails the test that asked for it, also where generic code answers in it
 import os
 import random
 import sys
+from collections import Counter
 from math import ceil
 
 import pytest
@@ -49,10 +50,23 @@ def pytest_report_header(config):
     )
 
 
+SECONDS = Counter()  # of each file's tests
+
+
 def pytest_runtest_logreport(report):
     """Name a failed test at once, so that the log of a run that is cut off tells what failed."""
+    SECONDS[report.location[0]] += report.duration
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\nFAILED {report.nodeid}: {report.longreprtext.splitlines()[-1]}", flush=True)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print where a long run's time went."""
+    if SECONDS.total() > 60:
+        terminalreporter.section("slowest files: seconds of all workers")
+        for path, seconds in SECONDS.most_common(25):
+            terminalreporter.line(f"{seconds:7.0f} {seconds / SECONDS.total():4.0%} {path}")
+        terminalreporter.line(f"{SECONDS.total():7.0f} in all")
 
 
 def pytest_collection_modifyitems(config, items):
