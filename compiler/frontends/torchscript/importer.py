@@ -173,6 +173,9 @@ def _import(
         kept = dict.fromkeys(sorted(assumptions.kept - set(assumptions.sizes)), "not 1")
         if kept:
             _LOG.info("squeezing as in the example: %s", importer.inputs.shown(kept))
+        if importer.python_functions:
+            names = ", ".join(sorted(importer.python_functions))
+            _LOG.warning("loops and branches of Python functions are as in the example: %s", names)
         return graph
     raise UnsupportedOp(f"more than {MAX_ASSUMPTIONS} sizes of the inputs depend on each other")
 

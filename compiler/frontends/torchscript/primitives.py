@@ -304,13 +304,15 @@ def _fork(importer: Walk, node: Any) -> list[Any]:
 
 
 def _python(importer: Walk, node: Any) -> list[Any]:
-    """A traced autograd function, whose operators the trace holds."""
+    """A traced autograd function, whose operators the trace holds. PyTorch runs the function itself."""
+    name = node.pyname().rsplit(".", 1)[-1]
     if not node.hasAttribute("Subgraph"):
         raise UnsupportedOp(
-            f"the program calls the Python function {node.pyname().rsplit('.', 1)[-1]}, of which it does not "
+            f"the program calls the Python function {name}, of which it does not "
             "hold the operators; trace the module, or write the function in TorchScript, without "
             "torch.jit.ignore"
         )
+    importer.python_functions.add(name)
     return _fork(importer, node)
 
 

@@ -92,6 +92,7 @@ class Walk(Importer, ABC):
         self.regions = Regions(self.builder, lambda x: self.tensors.read(x))
         self.tensors = Tensors(self.builder, self.run_operator, self.regions.is_open, self._note)
         self.constant_nodes: set[Node] = set()
+        self.python_functions: set[str] = set()  # of which the program's operators are those of the example
         self._constants: dict[Any, Tensor] = {}
         self._scope = Scope()
 

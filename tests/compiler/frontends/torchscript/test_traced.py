@@ -45,6 +45,17 @@ class Shifted(torch.autograd.Function):
         return gradients[0], None, None
 
 
+class RunningSum(torch.autograd.Function):
+    """A loop over the length."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        sums = [x[0]]
+        for i in range(1, len(x)):
+            sums.append(sums[-1] + x[i])
+        return torch.stack(sums)
+
+
 def autograd_functions(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shifted, total = Shifted.apply(rows.relu(), [3, 4], True)
     return shifted, total, Bounded.apply(rows, shifted, 2)
@@ -169,6 +180,14 @@ def rank_in_a_loop(rows: Tensor) -> Tensor:
 def test_a_rank_that_calls_decide_is_refused_in_plain_terms() -> None:
     with pytest.raises(shapevm.UnsupportedOp, match="give the tensor one rank and dtype first"):
         shapevm.compile(torch.jit.script(rank_in_a_loop), args=(x(3, 4),))
+
+
+def test_loops_of_python_functions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """PyTorch runs the function itself; a trace of it has as many steps as the example."""
+    program = torch.jit.trace(RunningSum.apply, (x(4),))
+    with shapevm.compile(program, args=(x(4),)) as exe:
+        assert_close(exe(x(4)), x(4).cumsum(0))
+    assert caplog.messages == ["loops and branches of Python functions are as in the example: RunningSum"]
 
 
 def test_batches_of_one_row_in_the_example_are_equal_in_calls() -> None:
