@@ -70,15 +70,16 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run; of what
-    is left the share `--sample`."""
+    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run, and not
+    less than the mark's share `least`; of what is left the share `--sample`."""
     alike = {}
     for item in items:
-        if item.get_closest_marker("drawn"):
-            alike.setdefault(item.nodeid.split("[")[0], []).append(item)
+        if mark := item.get_closest_marker("drawn"):
+            share = max(config.option.drawn, mark.kwargs.get("least", 0))
+            alike.setdefault((item.nodeid.split("[")[0], share), []).append(item)
     left_out = set()
-    for name, cases in alike.items():
-        n_left_out = len(cases) - ceil(config.option.drawn * len(cases))
+    for (name, share), cases in alike.items():
+        n_left_out = len(cases) - ceil(share * len(cases))
         left_out.update(random.Random(f"{config.option.seed} {name}").sample(cases, max(n_left_out, 0)))
     kept = [item for item in items if item not in left_out]
     n_left_out = len(kept) - ceil(config.option.sample * len(kept))

@@ -205,6 +205,7 @@ def test_there_are_enough_programs() -> None:
     assert not [name for name, (_, sets) in PROGRAMS.items() if len(sets) < 3]
 
 
+@pytest.mark.drawn(least=0.2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equals_torchscript(name: str, tmp_path: Path) -> None:
     """Each argument set gives what TorchScript gives, or an error where it gives one; in the runner too, with
