@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ from .shared import NOT_LOADED, failing, is_json, is_quiet, model_or_folder, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..llm import LanguageModel, Sampling
+    from ..llm import Generation, LanguageModel, Sampling
 
 Messages = list[dict[str, str]]
 #: Options: the field of `Sampling`, its kind, and what it means.
@@ -116,16 +119,34 @@ def _answer(console: Console, model: LanguageModel, how: Sampling, said: Message
     except ArgumentError as error:
         console.print(printable(str(error)), style="red", markup=False)
         return
-    try:
+    with _cancelling(made) as is_ended:
         for piece in made.texts():
+            if is_ended():
+                break
             text += piece
             console.print(printable_lines(piece), end="", style="cyan", markup=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        made.cancel()
     rate = made.n_tokens / max(time.monotonic() - start, 1e-9)
     end = ", cut there" if made.reason == "length" else ""
     console.print(f"\n{made.n_tokens} tokens{end}, {rate:.1f} tokens a second", style="dim")
     said += [message, {"role": "assistant", "content": text}]
+
+
+@contextmanager
+def _cancelling(made: Generation) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C cancel an answer within the block, which gets whether it did. An exception could come while
+    the console prints, which would print nothing more."""
+    pressed: list[bool] = []
+
+    def end(*_: object) -> None:
+        if not pressed:
+            pressed.append(True)
+            made.cancel()
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 COMMANDS = (chat_command,)

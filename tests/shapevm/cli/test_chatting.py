@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,13 +13,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from shapevm.__main__ import main
-from shapevm.llm import LanguageModel, from_pretrained, load
+from shapevm.cli.chatting import _answer
+from shapevm.llm import LanguageModel, Sampling, from_pretrained, load
 
 from ..llm.folders import write_model
 
@@ -160,6 +164,39 @@ def test_ctrl_c_ends_an_answer_and_then_the_command(tmp_path: Path) -> None:
         terminal.until("> ")
     terminal.end()
     assert terminal.process.wait(60) == 130
+
+
+class Answer:
+    """An answer of many pieces, until it is cancelled."""
+
+    reason, n_tokens, is_cancelled = "stop", 0, False
+
+    def texts(self) -> Iterator[str]:
+        while not self.is_cancelled and self.n_tokens < 1000:
+            self.n_tokens += 1
+            yield "piece "
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def test_ctrl_c_while_the_console_begins_to_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO())
+    entered = console._enter_buffer
+
+    def interrupted() -> None:
+        entered()
+        if made.n_tokens == 3 and not pressed:
+            pressed.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    made, said, pressed = Answer(), list[dict[str, str]](), list[bool]()
+    monkeypatch.setattr(console, "_enter_buffer", interrupted)
+    model: Any = SimpleNamespace(encode_chat=lambda said: [1], submit=lambda tokens, how: made)
+    _answer(console, model, Sampling(), said, "hi")
+    assert console.file.getvalue().startswith("piece piece piece \n3 tokens, ")
+    assert said[1]["content"] == "piece " * 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_cache_of_a_compiled_folder(saved: tuple[LanguageModel, Path], tmp_path: Path) -> None:
