@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
@@ -96,6 +97,44 @@ def typical(memory: list[int], n_pages: int) -> int:
     return int(median(memory[max(n_pages - 10, 0) : n_pages]))
 
 
+@dataclass
+class Run:
+    """What one engine took: seconds to open it and of the first and second readings of each page, and the
+    bytes of memory after each page."""
+
+    opened: float
+    seconds: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    memory: list[int] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        """First readings by second ones; empty if each page was read once."""
+        first, again = self.seconds
+        return [one / two for one, two in zip(first, again, strict=bool(again))]
+
+    def row(self, early: int, own: Run) -> str:
+        """Return the cells of a table; `own`: shapevm's run."""
+        first, ratios = self.seconds[0], self.ratios
+        shown = f"{median(ratios):.2f}, {quantiles(ratios, n=100)[98]:.2f}" if ratios else ""
+        then, last = (typical(self.memory, n) for n in (early, len(self.memory)))
+        speed = median(a / b for a, b in zip(first, own.seconds[0], strict=True))
+        return (
+            f"{len(first) / sum(first):.2f} | {shown} | {self.opened:.2f} s "
+            f"| {then >> 20} after {early}, {last >> 20}: {last / then:.2f} | {speed:.2f}x"
+        )
+
+    def extremes(self, early: int) -> str:
+        """Return the pages whose first readings were slowest, and after which memory grew most."""
+        ratios, memory = self.ratios, self.memory
+        slow = sorted(range(len(ratios)), key=lambda at: -ratios[at])[:3]
+        grown = {at: memory[at] - memory[at - 1] for at in range(early, len(memory))}
+        steps = sorted(grown, key=lambda at: -grown[at])[:3]
+        return (
+            f"slowest first readings: {', '.join(f'page {at}, {ratios[at]:.2f}x' for at in slow)}; "
+            f"largest growth: {', '.join(f'page {at}, {grown[at] >> 20} MiB' for at in steps)}"
+        )
+
+
 def ask(process: Any, seed: int | None = None) -> Any:
     """Return a worker's next line."""
     if seed is not None:
@@ -134,64 +173,48 @@ def picture(memory: dict[str, list[int]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def main(
-    runtimes: tuple[str, ...], n_cpus: int, n_pages: int, n_readings: int, limit: float, place: str
-) -> None:
-    """Run and print everything; no page is begun after `limit` seconds."""
-    end = time.monotonic() + limit
-    command = [sys.executable, __file__, "--work"]
+def started(runtime: str, n_cpus: int) -> Any:
+    """Return the process of an engine."""
+    command = [sys.executable, __file__, "--work", runtime, str(n_cpus)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = {
-        name: subprocess.Popen([*command, name, str(n_cpus)], stderr=subprocess.DEVNULL, **pipes)
-        for name in runtimes
-    }
-    ready = {name: ask(workers[name]) for name in runtimes}
-    first: dict[str, list[float]] = {name: [] for name in runtimes}
-    again: dict[str, list[float]] = {name: [] for name in runtimes}
-    memory: dict[str, list[int]] = {name: [] for name in runtimes}
-    n_equal = 0
-    for seed in range(n_pages):
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes)
+
+
+def read(runs: dict[str, Run], processes: dict[str, Any], given: argparse.Namespace) -> tuple[int, int]:
+    """Let the processes read the pages in turn; return how many were read, and how many with equal texts."""
+    end, n_equal, names = time.monotonic() + given.seconds, 0, [*runs]
+    for seed in range(given.pages):
         if time.monotonic() > end:
-            n_pages = seed
-            break
-        print(f"page {seed + 1} of {n_pages}", end="\r", file=sys.stderr, flush=True)
-        texts = {}
-        for times in (first, again)[:n_readings]:
-            turn = seed % len(runtimes)
-            for name in runtimes[turn:] + runtimes[:turn]:
-                seconds, bytes_, texts[name] = ask(workers[name], seed)
-                times[name].append(seconds)
-                memory[name][seed:] = [bytes_]
-        n_equal += all(each == texts[runtimes[0]] for each in texts.values())
-    for worker in workers.values():
-        worker.stdin.close()
+            return seed, n_equal
+        print(f"page {seed + 1} of {given.pages}", end="\r", file=sys.stderr, flush=True)
+        texts, turn = {}, seed % len(names)
+        for reading in range(given.readings):
+            for name in names[turn:] + names[:turn]:
+                seconds, bytes_, texts[name] = ask(processes[name], seed)
+                runs[name].seconds[reading].append(seconds)
+                runs[name].memory[seed:] = [bytes_]
+        n_equal += all(each == texts[names[0]] for each in texts.values())
+    return given.pages, n_equal
+
+
+def main(given: argparse.Namespace, n_cpus: int) -> None:
+    """Run and print everything."""
+    processes = {name: started(name, n_cpus) for name in given.runtimes}
+    runs = {name: Run(ask(processes[name])[0]) for name in given.runtimes}
+    n_pages, n_equal = read(runs, processes, given)
+    for process in processes.values():
+        process.stdin.close()
     print(f"\n{n_pages} pages, each of another size, on {n_cpus} CPUs; {n_equal} with equal texts")
     early = min(50, n_pages)
     print(f"largest input of the detector by page {early}: {largest(early)}; of all: {largest(n_pages)}")
     print("| runtime | pages/s | first : second reading, median, p99 | opened | MiB, ratio | shapevm |")
     print("| --- | --- | --- | --- | --- | --- |")
-    ratios = {
-        name: [one / two for one, two in zip(first[name], again[name] or first[name], strict=True)]
-        for name in runtimes
-    }
-    for name, ratio in ratios.items():
-        then, last = typical(memory[name], early), typical(memory[name], n_pages)
-        speed = median(a / b for a, b in zip(first[name], first.get("shapevm", first[name]), strict=True))
-        print(
-            f"| {name} | {n_pages / sum(first[name]):.2f} "
-            f"| {median(ratio):.2f}, {quantiles(ratio, n=100)[98]:.2f} | {ready[name][0]:.2f} s "
-            f"| {then >> 20} after {early}, {last >> 20}: {last / then:.2f} | {speed:.2f}x |"
-        )
-    for name, ratio in ratios.items():
-        slow = sorted(range(n_pages), key=lambda seed: -ratio[seed])[:3]
-        grown = {at: memory[name][at] - memory[name][at - 1] for at in range(early, n_pages)}
-        steps = sorted(grown, key=lambda at: -grown[at])[:3]
-        print(
-            f"{name}: slowest first readings: {', '.join(f'page {at}, {ratio[at]:.2f}x' for at in slow)}; "
-            f"largest growth: {', '.join(f'page {at}, {grown[at] >> 20} MiB' for at in steps)}"
-        )
-    if place:
-        Path(place).write_text(picture(memory))
+    for name, run in runs.items():
+        print(f"| {name} | {run.row(early, runs.get('shapevm', run))} |")
+    for name, run in runs.items():
+        print(f"{name}: {run.extremes(early)}")
+    if given.picture:
+        Path(given.picture).write_text(picture({name: run.memory for name, run in runs.items()}))
 
 
 if __name__ == "__main__":
@@ -207,4 +230,4 @@ if __name__ == "__main__":
         parser.add_argument("--picture", default="")
         given = parser.parse_args()
         for cpus in given.cpus:
-            main(tuple(given.runtimes), cpus, given.pages, given.readings, given.seconds, given.picture)
+            main(given, cpus)
