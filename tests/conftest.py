@@ -3,13 +3,14 @@ compiled fails the test that asked for it, also where generic code answers in it
 
 import os
 import random
+import signal
 import sys
 from collections import Counter
-from math import ceil
 
 import pytest
 from shapevm.vm.machine import Machine
 
+from .drawing import left_out
 from .fenced import fence_numpy, is_fence_loaded
 from .quick_export import keep_what_torch_recomputes
 
@@ -25,6 +26,9 @@ def pytest_addoption(parser):
         "--drawn", type=float, default=0.25, help="share of the tests marked `drawn` that are run; 1: all"
     )
     parser.addoption(
+        "--slow", type=float, default=1.0, help="share of the cases of tests in tests/slow.txt that are run"
+    )
+    parser.addoption(
         "--sample", type=float, default=1.0, help="share of all tests that are run, drawn as well"
     )
     parser.addoption("--archives", type=int, default=200, help="how many mutated TorchScript files are read")
@@ -32,7 +36,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Draw one seed for all processes of a run."""
+    """Draw one seed for all processes of a run. Let Ctrl-C interrupt it and what it starts, also where the
+    shell that started it in the background ignores the signal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     given = getattr(config, "workerinput", {}).get("seed", config.option.seed)
     config.option.seed = random.randrange(10**6) if given is None else given
     if is_fence_loaded():
@@ -70,23 +77,10 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of each test that is marked `drawn` keep a share of its parameters' cases, others in every run, and not
-    less than the mark's share `least`; of what is left the share `--sample`."""
-    alike = {}
-    for item in items:
-        if mark := item.get_closest_marker("drawn"):
-            share = max(config.option.drawn, mark.kwargs.get("least", 0))
-            alike.setdefault((item.nodeid.split("[")[0], share), []).append(item)
-    left_out = set()
-    for (name, share), cases in alike.items():
-        n_left_out = len(cases) - ceil(share * len(cases))
-        left_out.update(random.Random(f"{config.option.seed} {name}").sample(cases, max(n_left_out, 0)))
-    kept = [item for item in items if item not in left_out]
-    n_left_out = len(kept) - ceil(config.option.sample * len(kept))
-    left_out.update(random.Random(config.option.seed).sample(kept, n_left_out))
-    if left_out:
-        config.hook.pytest_deselected(items=sorted(left_out, key=items.index))
-        items[:] = [item for item in items if item not in left_out]
+    """Leave out what `tests/drawing.py` draws by the options."""
+    if out := left_out(items, config.option):
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
 
 
 @pytest.fixture(scope="session", autouse=True)
