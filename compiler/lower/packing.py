@@ -15,6 +15,7 @@ from ...jit.families.conv.spec import Conv, Window
 from ...jit.families.matmul import digits
 from ...jit.families.matmul.layouts import (
     DIGITS_LAYOUT,
+    GROUPED,
     LAYOUTS,
     PANELS,
     ROWS,
@@ -81,7 +82,7 @@ class _Packing:
         weight, scales = node.arg(place), node.args[-1]
         is_of_bytes = not spec.product.prologue and spec.buffers[spec.product.a].dtype == "u8"
         assert scales is not None
-        layout = "grouped_quads" if is_of_bytes else "grouped"
+        layout = "grouped_quads" if is_of_bytes else GROUPED
         integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
         if not is_of_bytes and self._is_in_digits(spec, len(factors)) and digits.fit(len(integers), factors):
             layout = DIGITS_LAYOUT

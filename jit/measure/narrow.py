@@ -12,7 +12,7 @@ from ..compiler import compile_kernel, target_for
 from ..execute import Kernel
 from ..families.matmul.family import may_be_in_place
 from ..families.matmul.grouped import NIBBLE, pack_grouped
-from ..families.matmul.layouts import pack_panels
+from ..families.matmul.layouts import GROUPED, pack_panels
 from ..families.matmul.schedules import IN_PLACE_ENDING
 from ..families.matmul.spec import Matmul
 from ..families.matmul.tile_choice import (
@@ -71,5 +71,5 @@ def packed_zeros(dtype: str, k: int, n: int) -> np.ndarray:
 
 def probe(dtype: str, packed: np.ndarray, k: int = WIDTH, n: int = WIDTH) -> Matmul:
     """Return a product of any number of rows with such a weight."""
-    layout, memory = ("grouped", "u8") if dtype == NIBBLE else ("panels", dtype)
+    layout, memory = (GROUPED, "u8") if dtype == NIBBLE else ("panels", dtype)
     return parse_probe(probe_text(k, n, memory, layout, packed.shape))

@@ -2,9 +2,14 @@
 
 B is stored in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
 4-bit or 8-bit integers, followed by the PANEL scales in f32. So a panel is read once, from front to back. For
-4-bit integers, byte j of a row holds column j in its low half and column j + LANES in its high half, each
-plus 8. If A is u8, or f32 in limbs (`digits`), a row has FOUR adjacent steps of each column; for limbs 8-bit
-integers are u8, with 128 added.
+4-bit integers, byte j of a row holds column j in its low half and column j + LANES in its high half. If A is
+u8, or f32 in limbs (`digits`), a row has FOUR adjacent steps of each column, and 4-bit integers are stored
+plus 8; for limbs 8-bit integers are u8, with 128 added.
+
+If A is f32, halves of bytes are two's complements, and kernels multiply the integers times the powers of two
+of UNITS, to which they convert in the fewest instructions: a low half is shifted to the top of 32 bits, a
+high one is masked where it lies. Scales are stored divided by these. No bit changes, but a sum of low halves
+overflows from 2^100 on; a weight with scales that would lose bits is stored in 8-bit integers.
 
 A group's products are added by fused multiply-adds from 0, k rising, or exactly if A is bytes. Their sum
 times the scale is added to the sum of the previous groups by one more multiply-add. Totals of GROUP groups
@@ -44,7 +49,8 @@ FOUR = 4  # steps that are multiplied together if A is u8, or limbs
 MIDDLE = 8  # added to a 4-bit integer
 MIDDLES = {NIBBLE: MIDDLE, BYTE: 128}  # and to others to make them u8
 NIBBLES = range(-MIDDLE, MIDDLE)
-HIGH = 2**19  # as f32: bit 4 of its fraction has the value 1
+UNITS = (1 << 28, 1 << 4)  # of integers in the low and the high halves of bytes that multiply f32
+HIGH = 2**23  # as f32: bit 0 of its fraction has the value 1
 HIGH_BITS = int(np.float32(HIGH).view(np.int32))
 Emit = Callable[[Value, Value], None]
 
@@ -60,6 +66,17 @@ class Groups:
     count: int
     together: int = 1
     planes: int = 1
+
+    @property
+    def has_units(self) -> bool:
+        """Whether integers are multiplied times UNITS."""
+        return self.dtype == NIBBLE and self.together == 1
+
+    @property
+    def units(self) -> np.ndarray:
+        """The units of the integers of a panel's columns, in f32."""
+        units = np.repeat(np.array(UNITS, np.float32), LANES)
+        return units if self.has_units else np.ones_like(units)
 
     @property
     def rows(self) -> int:
@@ -134,25 +151,29 @@ def groups_of(k: int, count: int, n_bytes: int, together: int = 1, planes: int =
 # Packing --------------------------------------------------------------------------------------------------
 
 
-def dtype_for(integers: np.ndarray) -> str:
-    """Return the narrowest dtype of a weight of byte integers."""
+def dtype_for(integers: np.ndarray, scales: np.ndarray | None = None) -> str:
+    """Return the narrowest dtype of a weight of byte integers. `scales`: if they are divided by UNITS."""
     has_few_bits = not integers.size or (integers.min() in NIBBLES and integers.max() in NIBBLES)
-    return NIBBLE if has_few_bits else BYTE
+    unit = np.float32(UNITS[0])
+    keeps_scales = scales is None or np.array_equal(scales.astype(np.float32) / unit * unit, scales)
+    return NIBBLE if has_few_bits and keeps_scales else BYTE
 
 
 def pack_grouped(integers: np.ndarray, scales: np.ndarray, together: int = 1, planes: int = 1) -> np.ndarray:
     """Return i8 [K, N] with f32 scales [groups, N] as u8 [ceil(N / PANEL), groups, bytes of a group]."""
     (k, n), count = integers.shape, scales.shape[0]
-    groups = Groups(dtype_for(integers), k // count, count, together, planes)
+    dtype = dtype_for(integers, scales if together == 1 else None)
+    groups = Groups(dtype, k // count, count, together, planes)
     missing, panels = ((0, 0), (0, -n % PANEL)), -(-n // PANEL)
     rows = np.pad(integers, missing).reshape(count, groups.rows, together, panels, PANEL)
     rows = rows.transpose(3, 0, 1, 4, 2)  # [panels, count, rows, PANEL, together]
     if groups.dtype == NIBBLE:
-        halves = (rows + np.int8(MIDDLE)).astype(np.uint8)
+        halves = (rows if groups.has_units else rows + np.int8(MIDDLE)).astype(np.uint8) & np.uint8(15)
         rows = halves[..., :LANES, :] | halves[..., LANES:, :] << 4
     elif planes > 1:
         rows = rows ^ np.int8(-128)  # 128 added, as u8
     factors = np.pad(scales.astype("<f4"), missing).reshape(count, panels, PANEL).swapaxes(0, 1)
+    factors = factors / groups.units
     packed = np.empty((panels, count, groups.bytes), np.uint8)
     cut = groups.bytes - SCALES_BYTES
     packed[..., :cut] = rows.reshape(panels, count, cut).view(np.uint8)
@@ -170,10 +191,11 @@ def unpacked(
     cut = groups.bytes - SCALES_BYTES
     rows = packed[..., :cut].reshape(panels, count, groups.rows, groups.row_bytes // together, together)
     if groups.dtype == NIBBLE:
-        rows = np.concatenate([rows & 15, rows >> 4], axis=-2).astype(np.int8) - np.int8(MIDDLE)
+        rows = np.concatenate([rows & 15, rows >> 4], axis=-2) ^ np.uint8(MIDDLE if groups.has_units else 0)
+        rows = rows.astype(np.int8) - np.int8(MIDDLE)
     elif planes > 1:
         rows = rows ^ np.uint8(128)
-    scales = np.ascontiguousarray(packed[..., cut:]).view("<f4")
+    scales = np.ascontiguousarray(packed[..., cut:]).view("<f4") * groups.units
     integers = rows.view(np.int8).transpose(1, 2, 4, 0, 3).reshape(k, panels * PANEL)
     return integers[:, :n], scales.swapaxes(0, 1).reshape(count, panels * PANEL)[:, :n]
 
@@ -183,7 +205,8 @@ def unpacked(
 
 @dataclass(frozen=True)
 class Nibbles(Arithmetic):
-    """f32 times 4-bit integers, two vectors of which are in LANES bytes. An element of B is a byte."""
+    """f32 times 4-bit integers in their UNITS, two vectors of which are in LANES bytes. An element of B is a
+    byte."""
 
     @property
     def element(self) -> str:
@@ -200,7 +223,7 @@ class Nibbles(Arithmetic):
         found = []
         for place in places[::2]:
             narrow = g.load(vector("i8", LANES), g.at(b, "i8", place), align=1)
-            both = Vec(g, narrow).convert("zext", "i32")
+            both = Vec(g, narrow).convert("sext", "i32")
             found += [_of_low_halves(both), _of_high_halves(both)]
         return found
 
@@ -236,25 +259,26 @@ def _as_floats(g: Function, quads: Iterable[Vec]) -> list[Value]:
 
 
 def _of_low_halves(x: Vec) -> Value:
-    """Return the values of the lowest four bits of each of 16 lanes, in f32."""
+    """Return the values of the lowest four bits of each of 16 lanes, in f32, in their unit."""
     if x.f.register_bytes == AVX512_BYTES:
-        numbers = ", ".join(f"float {float(number)}" for number in NIBBLES)
+        numbers = ", ".join(f"float {float(UNITS[0] * n)}" for n in (*NIBBLES[MIDDLE:], *NIBBLES[:MIDDLE]))
         return x.f.call(VECTOR, "llvm.x86.avx512.permvar.sf.512", Value(VECTOR, f"<{numbers}>"), x.value)
-    return ((x & 15) - MIDDLE).convert("sitofp", "float").value
+    return (x << 28).convert("sitofp", "float").value
 
 
 def _of_high_halves(x: Vec) -> Value:
-    """Return the values of the upper four of the lowest eight bits, in f32.
+    """Return the values of the upper four of the lowest eight bits, in f32, in their unit; `x`: sign-extended
+    bytes.
 
     With AVX-512 they are put into the fraction of HIGH, which is subtracted again: two instructions, like a
-    shift and a lookup, but Zen 4 starts more of them beside the other half's lookup.
+    mask and a conversion, but Zen 4 starts more of them beside the other half's lookup.
     """
     if x.f.register_bytes == AVX512_BYTES:
-        bits = (x & 0xF0) | HIGH_BITS
+        middle = MIDDLE * UNITS[1]
+        bits = (x & 0xF0) ^ (HIGH_BITS | middle)
         number = x.f.op(VECTOR, f"bitcast {bits.value.type} {bits.value.name} to {VECTOR}")
-        middle = f"splat (float {HIGH + MIDDLE:.1f})"
-        return x.f.op(VECTOR, f"fsub {VECTOR} {number.name}, {middle}")
-    return (x.binary("lshr", 4) - MIDDLE).convert("sitofp", "float").value
+        return x.f.op(VECTOR, f"fsub {VECTOR} {number.name}, splat (float {HIGH + middle:.1f})")
+    return (x & -UNITS[1]).convert("sitofp", "float").value
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .spec import ProductSpec
 
 ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
 ROWS, PANELS, WINOGRAD, QUADS_LAYOUT, PAIRS_LAYOUT = "rows", "panels", "winograd", "quads", "pairs"
-GROUPED, DIGITS_LAYOUT = "grouped", "grouped_digits"
+GROUPED, DIGITS_LAYOUT = "grouped_floats", "grouped_digits"
 TAPS = 3  # along each axis of the windows that have the layout "winograd"
 
 #: Packs a weight [K, N]; one with groups takes the scales [groups, N] as well.

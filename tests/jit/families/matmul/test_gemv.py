@@ -135,7 +135,7 @@ def test_schedules_of_few_rows_are_among_those_that_are_tried() -> None:
         ("panels", "f32", "i8[7,416,32]"),
         ("quads", "u8", "i8[7,104,32,4]"),
         ("pairs", "bf16", "bf16[7,208,32,2]"),
-        ("grouped", "f32", "u8[7,13,640]"),
+        ("grouped_floats", "f32", "u8[7,13,640]"),
         ("grouped_quads", "u8", "u8[7,13,640]"),
     ],
 )

@@ -25,6 +25,7 @@ from shapevm.jit.families.matmul.grouped import (
     pack_grouped,
     unpacked,
 )
+from shapevm.jit.families.matmul.layouts import GROUPED
 from shapevm.jit.families.matmul.schedules import SCHEDULES, WITHOUT_ASKING
 from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.families.matmul.sums import grouped_products
@@ -51,7 +52,7 @@ def product(n: int, k: int, shape: tuple[int, ...], is_computed: bool = False) -
         prologue = s.Instr("load", "f32", buffer=0, index=(ROW, STEP)), one, s.Instr("add", "f32", (0, 1))
         operand = {"a": -1, "a_index": (), "prologue": prologue}
     return Matmul(
-        1, buffers, MatrixProduct((), M, n, k, b=1, b_index=(), b_layout="grouped", epilogue=body, **operand)
+        1, buffers, MatrixProduct((), M, n, k, b=1, b_index=(), b_layout=GROUPED, epilogue=body, **operand)
     )
 
 
@@ -114,6 +115,28 @@ def test_lines_of_the_next_short_panels_are_asked_for_once(k: int, asks: bool) -
 def test_integers_are_held_in_as_few_bits_as_they_need() -> None:
     assert dtype_for(np.array([-8, 7], np.int8)) == NIBBLE
     assert dtype_for(np.array([8], np.int8)) == dtype_for(np.array([-9], np.int8)) == BYTE
+
+
+def test_scales_that_would_lose_bits_keep_them_beside_bytes() -> None:
+    integers, scales = weight(NIBBLE, 40, 64, 32)
+    for size, dtype in ((1e-25, NIBBLE), (1e-32, BYTE), (1e35, NIBBLE)):
+        packed = pack_grouped(integers, scales * np.float32(size))
+        groups = groups_of(64, *packed.shape[1:])
+        assert groups is not None and groups.dtype == dtype
+        np.testing.assert_array_equal(unpacked(packed, 64, 40)[1], scales * np.float32(size))
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-30, 1e28])
+def test_rows_of_small_and_of_great_numbers(size: float) -> None:
+    integers, scales = weight(NIBBLE, 40, 64, 32)
+    packed = pack_grouped(integers, scales)
+    a = np.random.default_rng(5).standard_normal((9, 64)).astype(np.float32) * np.float32(size)
+    for target in TARGETS:
+        for rows in (1, 9):
+            out = np.zeros((rows, 40), np.float32)
+            kernel = Kernel(compile_kernel(product(40, 64, packed.shape), None, target))
+            kernel.run([a[:rows], packed, out], (rows,))
+            np.testing.assert_array_equal(out, grouped_products(a[:rows], integers, scales))
 
 
 @pytest.mark.parametrize("is_computed", [False, True])
