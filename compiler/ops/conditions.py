@@ -3,6 +3,7 @@ every call."""
 
 from __future__ import annotations
 
+import re
 from functools import partial, reduce
 from typing import Any
 
@@ -37,7 +38,15 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
         if not is_proved(b, part):
             if b.assume is not None:
                 b.assume(part)
-            b.apply("guard", truth(b, part), message=message)
+            b.apply("guard", truth(b, part), message=_without_names(b, part, message))
+
+
+def _without_names(b: Builder, condition: Any, message: str) -> str:
+    """Return a message in which sizes that only a run tells have no names."""
+    for name in sorted(map(str, condition.free_symbols)):
+        if name not in b.graph.symbols:
+            message = re.sub(rf"\b{re.escape(name)}\b", "(that data decide)", message)
+    return message
 
 
 def _as_bounds(condition: Any) -> Any:

@@ -9,12 +9,14 @@ A *structure* is JSON data:
   {"object": "module:Class", "fields": {name: ..}}
   {"object": "module:Class", "fields": {"0": ..}, "registered": digest}
   {"optional": .., "absent": [kind, ..]}  None, or what the structure says
+  {"either": [.., ..]}                    one of two structures; of results only
   {"many": kind}, {"pairs": [kind, kind]} a list of any length, a dict of any keys, of elements of one kind
 The leaves of a list of any length and of a dict of any keys are their columns: see `columns`.
 An optional has a leaf that flags its presence, followed by its own leaves. If it is None, these are zeros of
 the kinds: "int", "float", "bool", "str", [dtype, rank] for an array of one zero, {"many": kind} for an empty
-list. Results need no kinds. A *signature* maps a call's arguments to leaves: {"positional": [name,
-..], "parameters": {name: structure}}.
+list. Results need no kinds. "either" has a leaf that flags the second structure, followed by the leaves of
+both. A *signature* maps a call's arguments to leaves: {"positional": [name, ..], "parameters": {name:
+structure}}.
 
 The schemas of both decode such data to trees of nodes, whose methods are the operations on a form: `paths`
 names its leaves, `flatten` and `build` convert to leaves and back, `take_apart` and `expression` write
@@ -334,6 +336,25 @@ class Optional(Node):
 
 
 @dataclass(eq=False, repr=False)
+class Either(Node):
+    """A result of one of two forms, such as tensors of two ranks."""
+
+    forms: Sequence[Node]
+
+    @property
+    def inner(self) -> Sequence[tuple[str, Node]]:
+        return ("is_second", Leaf()), *zip(("first", "second"), self.forms, strict=True)
+
+    def build(self, leaves: Iterator[Any]) -> Any:
+        is_second, *made = next(leaves), *[form.build(leaves) for form in self.forms]
+        return made[bool(is_second)]
+
+    def expression(self, text: Writer) -> str | None:
+        is_second, *made = text.leaf(), *[form.expression(text) for form in self.forms]
+        return None if None in made else f"({made[1]} if {is_second} else {made[0]})"
+
+
+@dataclass(eq=False, repr=False)
 class Columns(Node):
     """A list of any length or a dict of any keys: {"many": ..} or {"pairs": ..}, a kind of `columns`."""
 
@@ -510,6 +531,7 @@ _STRUCTURES = (
         Object({"optional": STRUCTURE}, {"absent": ListOf(columns.KIND)}),
         lambda of: Optional(of["optional"], of.get("absent")),
     ),
+    Made(Object({"either": ListOf(STRUCTURE, 2, 2)}), lambda of: Either(of["either"])),
     Made(columns.WHOLE, Columns),
 )
 SIGNATURE = Made(

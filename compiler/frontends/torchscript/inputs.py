@@ -399,7 +399,8 @@ def _structure(importer: Walk, x: Any, values: list[Value], type: Any) -> Struct
         values.append(x.is_there)
         return {"optional": _structure(importer, x.value, values, type)}
     if isinstance(x, Variant):
-        raise UnsupportedOp("an output is a tensor of run-time rank or dtype")
+        values.append(x.is_other)
+        return {"either": [_structure(importer, each, values, type) for each in (x.one, x.other)]}
     raise UnsupportedOp(
         f"an output is a {x.__class__.__name__}; return tensors, numbers, lists, tuples or dicts"
     )

@@ -20,6 +20,7 @@ from ..kinds import Script
 from .bounds import Steps
 from .source import attribute_of, source_of
 from .values.regions import Regions, Trial
+from .values.scalars import condition_of
 from .values.tensors import Tensors
 from .values.values import Object, Tensor, Variant, check_read, is_run_time, kind_of
 
@@ -218,6 +219,14 @@ class Walk(Importer, ABC):
             raise Again
 
     # Sizes
+
+    def known_sizes(self) -> dict[DimExpr, int]:
+        """Return the sizes that equal a number in the branches at hand."""
+        conditions = {
+            condition_of(flag): is_so for flag, is_so in self._scope.forms.items() if is_run_time(flag)
+        }
+        equal = [c for c, is_so in conditions.items() if isinstance(c, sympy.Eq if is_so else sympy.Ne)]
+        return {c.lhs: int(c.rhs) for c in equal if c.lhs.is_Symbol and c.rhs.is_Integer}
 
     @abstractmethod
     def example_of(self, size: DimExpr) -> int | None:

@@ -104,6 +104,16 @@ def test_optionals() -> None:
     assert read_signature(to_json(signature)).flatten((), {})[0] is False
 
 
+def test_results_of_two_forms() -> None:
+    either = form({"either": [LEAF, {"list": [LEAF, LEAF]}]})
+    assert either.paths("y") == ["y.is_second", "y.first", "y.second.0", "y.second.1"]
+    assert either.unflatten([False, 1, 2, 3]) == 1 and either.unflatten([True, 1, 2, 3]) == [2, 3]
+    build = either.builder()
+    assert build is not None and (build([False, 1, 2, 3]), build([True, 1, 2, 3])) == (1, [2, 3])
+    with pytest.raises(ArgumentError, match="a list of 2 to 2 items"):
+        form({"either": [LEAF]})
+
+
 @pytest.mark.parametrize(
     "kinds", [None, [], ["int"], ["int", "no"], [["f32", -1], "int"], [["f32", 99], "int"], [[[], 1], "int"]]
 )

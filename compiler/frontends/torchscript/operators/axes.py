@@ -58,8 +58,10 @@ def _expand(importer: Walk, x: Tensor, sizes: List, *_: Any) -> Any:
 
 def _squeeze(importer: Walk, x: Tensor, dim: Any = None) -> Any:
     """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree. A named axis
-    with a run-time size must have size 1."""
+    with a run-time size must have size 1; the only one of a vector may have it."""
     given, shape = x, B.shape_of(importer.tensors.read(x))
+    if dim is None and len(shape) == 1 and is_size(shape[0]) and importer.example_of(shape[0]) is None:
+        return library.run(importer, "squeezed", [x])
     axes = B.axes_of("squeeze", content(importer, dim) if isinstance(dim, List) else dim, len(shape))
     for axis in axes if shape else ():
         if not isinstance(shape[axis], int):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.errors import Error, UnsupportedOp
+from ....ir.graph import Value
+from ....ops import build as B
 from ....ops.complex import is_complex
 from ...importer import find_converter
 from ..values.values import List, Tensor, View, is_run_time, is_size, is_tensor_value
@@ -18,6 +20,7 @@ from .decomposed import can_decompose, decomposed
 def run(importer: Walk, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Append an operator of graph values; sizes that it requires to be equal become equal in the contract.
     Raises UnsupportedOp for a run-time number that must be constant."""
+    args = _of_known_sizes(importer, args)
     for one, other in matching.pairs(overload, args, kwargs):
         importer.require_equal(one, other)
     try:
@@ -33,6 +36,21 @@ def run(importer: Walk, overload: str, args: Sequence[Any], kwargs: dict[str, An
         raise UnsupportedOp(
             f"{overload}: a number or size that is known at run time only is given where a constant is needed"
         ) from error
+
+
+def _of_known_sizes(importer: Walk, args: Sequence[Any]) -> Sequence[Any]:
+    """Return the arguments with the sizes that they have here, in branches on sizes that equal a number."""
+    known = importer.known_sizes()
+
+    def cut(x: Any) -> Any:
+        if isinstance(x, list):
+            return list(map(cut, x))
+        for axis, size in enumerate(B.shape_of(x)) if isinstance(x, Value) and is_tensor_value(x) else ():
+            if size in known:
+                x = B.take(importer.builder, x, axis, 0, known[size])
+        return x
+
+    return [cut(x) for x in args] if known else args
 
 
 def _has_free_size(x: Any) -> bool:

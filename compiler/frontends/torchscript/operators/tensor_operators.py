@@ -57,9 +57,12 @@ def _known_int(importer: Walk, x: Any) -> Any:
 
 def tensor_operator(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]:
     """Import an operator of tensors with these arguments; return its results."""
-    sized = _of_sizes(importer, node.kind().removeprefix("aten::"), args)
+    name = node.kind().removeprefix("aten::")
+    sized = _of_sizes(importer, name.removesuffix("_"), args)
+    if sized is not None and name.endswith("_"):
+        importer.tensors.write(args[0], importer.tensors.read(sized))
     if sized is not None:
-        return [sized]
+        return [args[0] if name.endswith("_") else sized]
     items = [importer.resolved(item) for x in args if isinstance(x, List) for item in items_of(x)]
     if any(isinstance(item, Variant) for item in items):
         return variants.import_both(importer, node, items)

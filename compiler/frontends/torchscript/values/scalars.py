@@ -18,7 +18,7 @@ from ....ir.graph import Builder, Node, Value
 from ....ir.types import INT
 from ....ops import COMPOSITES
 from ....ops import build as B
-from ....ops.conditions import is_proved, truth
+from ....ops.conditions import add_guard, is_proved, truth
 from ....ops.pointwise import power
 from ..bounds import check_length, within_64_bits
 from .values import is_run_time, is_size, kind_of
@@ -132,7 +132,7 @@ def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
     sides = [sympy.sympify(x) for x in args]
     if name in _SIZE_OPS and len(sides) == 2:
         if name in ("floordiv", "remainder") and not (sides[1].is_Integer and sides[1] > 0):
-            return None
+            return _exact_quotient(b, *sides) if name == "floordiv" else None
         return simplify(_SIZE_OPS[name](*sides))
     if name == "neg":
         return simplify(-sides[0])
@@ -141,6 +141,15 @@ def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
     if name == "Bool":
         return decided(b, sympy.Ne(sides[0], 0))
     return decided(b, _RELATIONS[name](*sides)) if name in _RELATIONS else None
+
+
+def _exact_quotient(b: Builder, size: Any, divisor: Any) -> Any:
+    """Return the quotient of a product and one of its factors, which calls check not to be 0; else None."""
+    quotient = simplify(size / divisor) if divisor != 0 else None
+    if quotient is None or not (sympy.sympify(quotient).is_integer and B.is_size(b, quotient)):
+        return None
+    add_guard(b, sympy.Ne(divisor, 0), "the divisor of // is a size that is 0")
+    return quotient
 
 
 def decided(b: Builder, condition: Any) -> Any:

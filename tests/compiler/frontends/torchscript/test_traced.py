@@ -219,3 +219,65 @@ def test_a_trial_of_small_sizes_prints_nothing(capfd: pytest.CaptureFixture[str]
     with shapevm.compile(program, args=args) as exe:
         assert_close(exe(x(6, 6)), program(x(6, 6)))
     assert "Traceback" not in capfd.readouterr().err
+
+
+@torch.jit.script_if_tracing  # type: ignore[no-untyped-call]
+def of_channels(signal: Tensor, weight: Tensor) -> Tensor:
+    if signal.shape[1] == 1:
+        return torch.conv1d(signal, weight)
+    found = torch.conv1d(signal.reshape(-1, 1, signal.size(2)), weight)
+    return found.view(signal.shape[:-1] + found.shape[-2:])
+
+
+def test_a_size_that_decides_a_rank_is_free() -> None:
+    """In the branch the size is a number; the result has one of two ranks."""
+    weight = x(4, 1, 3)
+    program = torch.jit.trace(lambda signal: of_channels(signal, weight) * 2, x(2, 1, 5))
+    with shapevm.compile(program, args=(x(2, 1, 5),)) as exe:
+        for shape in ((2, 1, 5), (3, 1, 6), (2, 3, 5)):
+            torch.testing.assert_close(exe(x(*shape)), program(x(*shape)))
+
+
+def split_again(images: Tensor) -> Tensor:
+    n, rows, columns = images.size(0), images.size(1) // 2, images.size(2) // 2
+    n *= rows  # in a trace, sizes are tensors, which this changes in place
+    parts = images[:, : rows * 2, : columns * 2].reshape(n * columns, 4)
+    return (
+        images + parts.view(parts.size(0) // (rows * columns), rows, columns, 4).sum((1, 2, 3))[:, None, None]
+    )
+
+
+def test_a_size_divided_by_its_factors_is_known() -> None:
+    program = torch.jit.trace(split_again, x(1, 4, 6))
+    with shapevm.compile(program, args=(x(1, 4, 6),)) as exe:
+        for shape in ((1, 4, 6), (3, 2, 4), (5, 5, 3)):
+            torch.testing.assert_close(exe(x(*shape)), program(x(*shape)))
+        with pytest.raises(shapevm.Error, match="the divisor of // is a size that is 0"):
+            exe(x(1, 1, 4))
+
+
+def of_the_positive(vector: Tensor) -> Tensor:
+    made = torch.zeros_like(vector)
+    made[vector > 0] = (2 * vector[vector > 0]).squeeze()
+    return made
+
+
+@pytest.mark.parametrize("example", [[1.0, -1.0], [1.0, 2.0]])
+def test_vectors_that_data_size_are_squeezed(example: list[float]) -> None:
+    program = torch.jit.trace(of_the_positive, torch.tensor(example))
+    with shapevm.compile(program, args=(torch.tensor(example),)) as exe:
+        for values in ([1.0, -1.0, 3.0], [-1.0, 3.0], [-1.0], [3.0]):
+            torch.testing.assert_close(exe(torch.tensor(values)), program(torch.tensor(values)))
+
+
+def test_messages_have_no_names_of_sizes_that_data_decide() -> None:
+    program = torch.jit.script(sum_of_the_positive)
+    with (
+        shapevm.compile(program, args=(x(3), x(3))) as exe,
+        pytest.raises(shapevm.Error, match=r"add: sizes \(that data decide\) and \(that data decide\) must"),
+    ):
+        exe(torch.ones(5), torch.tensor([1.0, 1.0, -1.0]))
+
+
+def sum_of_the_positive(one: Tensor, two: Tensor) -> Tensor:
+    return one[one > 0] + two[two > 0]

@@ -397,6 +397,10 @@ def text(items: List[T]) -> str:
         made.append(str(item))
     return "[" + ", ".join(made) + "]"
 """,
+    "squeezed": """
+def squeezed(x: Tensor) -> Tensor:
+    return x.select(0, 0) if x.size(0) == 1 else x
+""",
     "chosen": """
 def chosen(row: Tensor, at: int) -> T:
     return T(row[at])
