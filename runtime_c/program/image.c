@@ -133,12 +133,18 @@ uint64_t image_n_chunks(const image *image, int32_t id) {
   return aligned(image->sections[id].size, SVM_FILE_CHUNK) / SVM_FILE_CHUNK;
 }
 
-int image_is_chunk_sound(const image *image, int32_t id, uint64_t index) {
+int image_is_chunk_sound(const image *image, int32_t id, uint64_t index, void *room) {
   const section *s = &image->sections[id];
   const svm_file_chunk *rows = (const svm_file_chunk *)image->sections[SVM_SECTION_CHUNKS].data;
   if (id == SVM_SECTION_WEIGHTS) rows += image_n_chunks(image, SVM_SECTION_BLOBS);
   uint64_t begin = index * SVM_FILE_CHUNK, left = s->size - begin;
-  xxh3_hash found = xxh3_128(s->data + begin, left < SVM_FILE_CHUNK ? left : SVM_FILE_CHUNK);
+  size_t size = left < SVM_FILE_CHUNK ? left : SVM_FILE_CHUNK;
+  const void *data = s->data + begin;
+  if (room && image->weights.data) {
+    if (mapping_read(image->weights.file, room, size, s->row->offset + begin)) return 0;
+    data = room;
+  }
+  xxh3_hash found = xxh3_128(data, size);
   return found.low == rows[index].low && found.high == rows[index].high;
 }
 
@@ -151,7 +157,7 @@ static int32_t check_code_chunks(const image *image, svm_error *error) {
                        "artifact: CHUNKS holds %" PRIu64 " hashes, there must be %" PRIu64, s->count,
                        n + image_n_chunks(image, SVM_SECTION_WEIGHTS));
   for (uint64_t i = 0; i < n; i++) {
-    if (!image_is_chunk_sound(image, SVM_SECTION_BLOBS, i))
+    if (!image_is_chunk_sound(image, SVM_SECTION_BLOBS, i, NULL))
       return status_fail(
           error, SVM_ERROR_ARTIFACT,
           "artifact: MiB %" PRIu64 " of the machine code does not match its hash; copy the file again", i);
@@ -294,7 +300,7 @@ static int is_as_loaded(const image *image) {
   int was_blocked = mapping_arm(&image->weights);
   uint64_t n_chunks = image_n_chunks(image, SVM_SECTION_WEIGHTS);
   for (uint64_t i = 0; is_same && i < n_chunks; i++)
-    is_same = image_is_chunk_sound(image, SVM_SECTION_WEIGHTS, i);
+    is_same = image_is_chunk_sound(image, SVM_SECTION_WEIGHTS, i, NULL);
   mapping_disarm(was_blocked);
   return is_same;
 }

@@ -41,8 +41,9 @@ void image_unlock(void);
 /* Number of chunks of a section that CHUNKS has hashes of. */
 uint64_t image_n_chunks(const image *image, int32_t id);
 
-/* Whether chunk `index` of the section matches its hash. */
-int image_is_chunk_sound(const image *image, int32_t id, uint64_t index);
+/* Whether chunk `index` of the section matches its hash. With `room` for a chunk, mapped WEIGHTS are read
+ * from their file into it: what no call reads then takes no memory of this process. */
+int image_is_chunk_sound(const image *image, int32_t id, uint64_t index, void *room);
 
 /* Name of a section, for errors. */
 const char *section_name(int32_t id);

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/status.h"
 #include "base/threads.h"
@@ -67,11 +68,13 @@ static void report(svm_program *p, uint64_t chunk) {
 static void check_chunks(svm_program *p) {
   weights_check *w = &p->weights;
   uint64_t n = n_chunks(p);
+  void *room = mmap(NULL, SVM_FILE_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  room = room == MAP_FAILED ? NULL : room; /* then the mapping of the file is read */
   int was_blocked = mapping_arm(&p->image.weights);
   while (!atomic_load(&w->is_stopped)) {
     uint64_t i = atomic_fetch_add(&w->next, 1);
     if (i >= n) break;
-    if (!image_is_chunk_sound(&p->image, SVM_SECTION_WEIGHTS, i)) report(p, i);
+    if (!image_is_chunk_sound(&p->image, SVM_SECTION_WEIGHTS, i, room)) report(p, i);
     if (atomic_fetch_add(&w->n_done, 1) + 1 < n) continue;
     pthread_mutex_lock(&p->lock);
     int32_t checking = STATE_CHECKING;
@@ -80,6 +83,7 @@ static void check_chunks(svm_program *p) {
     pthread_mutex_unlock(&p->lock);
   }
   mapping_disarm(was_blocked);
+  if (room) munmap(room, SVM_FILE_CHUNK);
 }
 
 /* Leave the machine to the load and to the first call, which most often ends within this time. */

@@ -118,6 +118,27 @@ def test_a_chunk_of_several_constants_names_their_number(path: Path, big: Progra
         Machine.open(path)
 
 
+def resident(path: Path) -> int:
+    """Return KiB of a file's mappings that are in this process's memory."""
+    found, is_wanted = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            is_wanted = rest[4:] == [str(path)]
+        elif first == "Rss:" and is_wanted:
+            found += int(rest[0])
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="this system does not show mappings")
+def test_weights_that_no_call_reads_take_no_memory(big: Program, path: Path) -> None:
+    with Machine.open(path, reading(MAPPED, "lazy")) as machine:
+        machine.check_weights()
+        unread = resident(path)
+        assert_right(machine, big)
+        assert unread < resident(path) / 4
+
+
 def test_lazy_verification_fails_every_call_from_then_on(
     big: Program, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
