@@ -33,6 +33,10 @@ static size_t round_up(size_t n_bytes) {
   return (n_bytes + page - 1) / page * page;
 }
 
+/* How much of an arena is on huge pages: the last one only if half of it is asked for, for it is whole in
+ * memory once a byte of it is written. */
+static size_t huge_part(size_t n_bytes) { return (n_bytes + HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE; }
+
 static void set_size(arena *a, size_t n_bytes) {
   a->n_bytes = n_bytes;
   atomic_store_explicit(&a->n_bytes_seen, (int64_t)n_bytes, memory_order_relaxed);
@@ -67,14 +71,17 @@ static int32_t map_addresses(arena *a, size_t capacity) {
 
 /* Make `n_bytes` of the capacity accessible. */
 static int32_t grow(arena *a, size_t n_bytes) {
+  size_t huge = huge_part(n_bytes);
   size_t spare = n_bytes + n_bytes / 8; /* a growing series of shapes does not grow it each time */
   n_bytes = round_up(spare) <= a->capacity ? round_up(spare) : a->capacity;
   if (mprotect(a->data + a->n_bytes, n_bytes - a->n_bytes, PROT_READ | PROT_WRITE)) return -1;
   a->has_regrown |= a->is_trimmed;
   a->is_trimmed = 0;
-  int becomes_large = a->n_bytes < LARGE_BYTES && n_bytes >= LARGE_BYTES;
-  memory_advise(a->data, (int64_t)n_bytes);
-  if (becomes_large && !a->n_used) madvise(a->data, a->n_bytes, MADV_DONTNEED); /* small pages become huge */
+  if (n_bytes >= LARGE_BYTES) {
+    size_t last = a->n_bytes > HUGE_PAGE ? a->n_bytes - HUGE_PAGE : 0;
+    madvise(a->data, huge, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
+    if (!a->n_used) madvise(a->data + last, a->n_bytes - last, MADV_DONTNEED); /* small pages become huge */
+  }
   set_size(a, n_bytes);
   return 0;
 }
