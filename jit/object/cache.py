@@ -18,13 +18,12 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from ...vm.program import KernelKey, format_key
-from .generator import generator_sources
+from .generator import generator_sources, llvm_version
 from .seal import TAG_BYTES, Seal, check_folder, private_seal, read_regular
 
 _FOLDERS = 256  # entries are in folders by the first two digits of their keys: evenly
@@ -38,8 +37,8 @@ _LOOKS = 16  # the directory is scanned when this fraction of `max_bytes` was ad
 @functools.cache
 def generator_version() -> str:
     """Return a hash of the code generator: its code and llvmlite's version."""
-    digest = hashlib.sha256(version("llvmlite").encode())
-    for name, code in generator_sources().items():
+    digest = hashlib.sha256(llvm_version())
+    for name, code in generator_sources():
         digest.update(name.encode() + b"\0" + code)
     return digest.hexdigest()
 

@@ -6,8 +6,10 @@ file, a frozen program) has keys that depend on it, too.
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import secrets
+from collections.abc import Iterator
 from importlib.util import find_spec
 from types import CodeType
 from typing import Any
@@ -15,11 +17,12 @@ from typing import Any
 from ... import jit
 
 
-def generator_sources() -> dict[str, bytes]:
-    """Return the source, or its substitute, of each module of the package `jit`, including its rooms,
-    independent of their location."""
+def generator_sources() -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the source, or its substitute, of each module of the package `jit`, including its
+    rooms, independent of their location."""
     inner = pkgutil.walk_packages(jit.__path__, f"{jit.__name__}.")
-    return {name: _code_of(name) for name in (jit.__name__, *(module.name for module in inner))}
+    for name in (jit.__name__, *(module.name for module in inner)):
+        yield name, _code_of(name)  # one at a time: all are 1.2 MB
 
 
 def _code_of(name: str) -> bytes:
@@ -34,6 +37,19 @@ def _code_of(name: str) -> bytes:
         return _text(code).encode()
     assert spec is not None
     return _asked(loader, "get_data", spec.origin) or secrets.token_bytes()
+
+
+def llvm_version() -> bytes:
+    """Return what tells versions of llvmlite apart: its file of them. importlib.metadata, which is asked if
+    there is none, would take 1.4 MiB."""
+    spec = find_spec("llvmlite")
+    file = os.path.join(os.path.dirname(spec and spec.origin or ""), "_version.py")
+    code: bytes | None = _asked(spec and spec.loader, "get_data", file)
+    if code is None:
+        from importlib.metadata import version
+
+        code = version("llvmlite").encode()
+    return code
 
 
 def _asked(loader: Any, method: str, argument: str | None) -> Any:

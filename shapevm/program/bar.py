@@ -10,10 +10,12 @@ from contextlib import contextmanager
 def bar(is_shown: bool = True) -> Iterator[Callable[[str, int, int], None]]:
     """Show stages of a long operation: a bar on a terminal, nothing elsewhere. The function in the block is
     called as `update(stage, done, total)`; a total of 0 is unknown."""
-    from rich.console import Console
+    console = None
+    if is_shown:
+        from rich.console import Console
 
-    console = Console(stderr=True)
-    if not is_shown or not console.is_terminal:
+        console = Console(stderr=True)
+    if console is None or not console.is_terminal:
         yield lambda stage, done, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

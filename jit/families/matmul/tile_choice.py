@@ -21,7 +21,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
-from statistics import median_high
 from typing import NamedTuple
 
 from ....vm.errors import ArtifactError
@@ -189,4 +188,5 @@ def _mean_share(classes: Sequence[Measured], tile: str) -> float:
     if any(tile not in of.turns[0] or max(of.shares(tile)) > 1 for of in classes):
         return 1.0
     by_turn = zip(*(of.shares(tile) for of in classes), strict=True)
-    return median_high(exp(sum(map(log, turn)) / len(turn)) for turn in by_turn)
+    means = sorted(exp(sum(map(log, turn)) / len(turn)) for turn in by_turn)
+    return means[len(means) // 2]

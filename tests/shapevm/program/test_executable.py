@@ -598,6 +598,16 @@ def test_the_compiler_is_imported_when_a_call_needs_it(saved, strategy):
     assert lines == ["[] None", "['llvmlite', 'shapevm.jit.compiler'] {'exact'}"], done.stderr
 
 
+def test_a_map_whose_progress_is_not_shown_imports_no_bar(saved):
+    code = """
+    import sys, numpy as np, shapevm
+    with shapevm.load(sys.argv[1]) as exe:
+        print(len(list(exe.map([np.ones(8, "f")] * 3))), "rich" in sys.modules)
+    """
+    done = run_python(code, saved)
+    assert done.stdout == "3 False\n", done.stderr
+
+
 # Other targets --------------------------------------------------------------------------------------
 
 
