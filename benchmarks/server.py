@@ -14,7 +14,8 @@ Theory: the same texts arrive at the same times at one queue that answers in ord
 takes for each text its share of 1 / capacity (the time that the text took alone, by the mean of these). The
 least p99 is that of the best order of them in this queue, even of one that knows which texts will come.
 `--tokens N` sends texts of N tokens only: their service times are all alike. The clients are one process that
-sends bytes prepared before; it shares the server's cores, and its share of a core is shown.
+sends bytes prepared before; it shares the server's cores, and its share of a core is shown, as are those of
+the processes that the server has started (they compile kernels) and of all other programs of the machine.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import shlex
 import socket
@@ -30,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -47,8 +49,8 @@ HEAD = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: applic
 
 
 @contextmanager
-def server(command: str, model: Path) -> Iterator[int]:
-    """Run a server at a free port; give the port once it is ready."""
+def server(command: str, model: Path) -> Iterator[tuple[int, int]]:
+    """Run a server at a free port; give the port and its process once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     command = command.format(model=model, port=port)
@@ -63,7 +65,7 @@ def server(command: str, model: Path) -> Iterator[int]:
                 break
             except httpx2.TransportError:
                 time.sleep(0.05)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()
@@ -203,20 +205,42 @@ def services(alone: Sequence[tuple[bytes, float]], given: Sequence[bytes], rate:
     return {request: scale * milliseconds for request, milliseconds in own.items()}
 
 
-def measured(name: str, port: int, given: Sequence[bytes], seconds: float) -> Table:
+def seconds_of(session: int) -> dict[str, float]:
+    """Return the time, and seconds of processor time: of these clients, the first process of a session (the
+    server), the rest of the session, and all other programs."""
+    tick = os.sysconf("SC_CLK_TCK")
+    found = {"clients": time.process_time(), "server": 0.0, "server's children": 0.0}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                name = "server" if int(status.parent.name) == session else "server's children"
+                found[name] += sum(map(int, fields[11:13])) / tick
+    user, nice, system, _, _, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    found["others"] = (user + nice + system + irq + softirq + steal) / tick - sum(found.values())
+    return {"time": time.monotonic(), **found}
+
+
+def shares(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Return shares of a core between two times."""
+    seconds, *spent = (after[name] - before[name] for name in after)
+    return ", ".join(f"{name} {n / seconds:.0%}" for name, n in zip(list(after)[1:], spent, strict=True))
+
+
+def measured(name: str, port: int, process: int, given: Sequence[bytes], seconds: float) -> Table:
     """Return a server's table."""
     asyncio.run(closed_loop(port, given, CLIENTS[-1], seconds / 2))  # kernels are compiled
     asyncio.run(closed_loop(port, given, 1, seconds / 2))
-    begun = time.monotonic(), time.process_time()
+    begun = seconds_of(process)
     closed = {n: asyncio.run(closed_loop(port, given, n, seconds)) for n in CLIENTS}
-    own = (time.process_time() - begun[1]) / (time.monotonic() - begun[0])
+    amid = seconds_of(process)
     most, alone = max(map(len, closed.values())) / seconds, [taken for _, taken in closed[1]]
     expected, service = services(closed[1], given, most), median(alone)
     table = Table(
         "clients", "requests/s", "at 80 %: ms, median", "p99", "by service time", "theory: median", "p99",
         "by service time", "least p99", "by service time",
-        title=f"{name}: capacity {most:.0f} requests/s, service time {service:.1f} ms (p99 "
-        f"{percentile(alone, 0.99):.1f}); the clients take {own:.0%} of a core",
     )  # fmt: skip
     for n in CLIENTS:
         due = arrivals(given, n, SHARE * most, seconds)
@@ -227,6 +251,11 @@ def measured(name: str, port: int, given: Sequence[bytes], seconds: float) -> Ta
         least = least_p99(due, expected)
         row += [least, least / service]
         table.add_row(str(n), *(f"{figure:.1f}" for figure in row))
+    table.title = (
+        f"{name}: capacity {most:.0f} requests/s, service time {service:.1f} ms (p99 "
+        f"{percentile(alone, 0.99):.1f})\nshares of a core: {shares(begun, amid)}; at 80 %: "
+        f"{shares(amid, seconds_of(process))}"
+    )
     return table
 
 
@@ -259,8 +288,8 @@ def main() -> None:
         servers = [f"shapevm={SHAPEVM} {given.options}", *given.peer]
         texts = requests(texts_of(given.tokens))
         for name, _, command in (each.partition("=") for each in servers):
-            with server(command, model) as port:
-                Console(width=100).print(measured(name, port, texts, given.seconds))
+            with server(command, model) as (port, process):
+                Console(width=100).print(measured(name, port, process, texts, given.seconds))
 
 
 if __name__ == "__main__":
