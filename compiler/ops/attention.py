@@ -204,6 +204,8 @@ def sdpa(
         mask = mask if B.dtype_of(mask) == "bool" else B.cast_to(b, mask, B.dtype_of(q))
         mask = B.expand(b, mask, (*batch, length, keys))
     dtype = B.dtype_of(q)
+    if scale is not None and B.is_run_time(scale):
+        q, scale = B.pointwise(b, "mul", q, scale), 1.0
     if dropout_p or dtype == "f64" or (scale is None and not isinstance(width, int)):
         return B.in_f32(b, partial(_by_products, b, mask=mask, dropout_p=dropout_p, scale=scale), q, k, v)
     scale = float(scale if scale is not None else 1 / sqrt(width))

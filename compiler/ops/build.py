@@ -173,11 +173,13 @@ def axes_of(op: str, axes: int | Sequence[int] | None, rank: int) -> list[int]:
     return found if rank else []
 
 
-def size_of(b: Builder, x: Value) -> DimExpr:
+def size_of(b: Builder, x: Value, op: str = "") -> DimExpr:
     """Return the size that the only element of a tensor is, which is read at run time; an element between
-    two integers counts as the one nearer to 0."""
+    two integers counts as the one nearer to 0. `op`: an operator that needs a size of at least 1."""
     size = b.take_size()
     b.one("item", cast_to(b, reshape(b, x, []), "i64"), symbol=str(size))
+    if op:
+        add_guard(b, sympy.Ge(size, 1), f"{op}: a size of the result is below 1")
     return size
 
 

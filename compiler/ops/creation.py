@@ -301,7 +301,7 @@ def logspace(
     """base to the power of the numbers of linspace; of one alone, start is not rounded."""
     dtype = dtype or DEFAULT_FLOAT
     exponents = _evenly(b, start, end, steps, "f64" if steps == 1 else dtype, "f64")
-    return B.cast_to(b, B.pointwise(b, "pow", B.full(b, float(base), "f64"), exponents), dtype)
+    return B.cast_to(b, B.pointwise(b, "pow", B.full(b, B.as_float(base), "f64"), exponents), dtype)
 
 
 def _evenly(

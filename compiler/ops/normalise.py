@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,19 +102,20 @@ def normalised(b: Builder, x: Value, axes: Sequence[int], eps: float) -> tuple[V
 
 
 def _decompose_layer_norm(b: Builder, node: Node) -> Sequence[Value]:
-    x, n = node.arg(0), node.attrs["n_axes"]
-    shape = B.shape_of(x)
+    compute = partial(_of_last_axes, b, node.attrs["n_axes"], node.attrs["eps"])
+    return [B.in_f32(b, compute, node.arg(0), *(list(node.args[1:]) + [None, None])[:2])]
 
-    def compute(v: Value, weight: Value | None, bias: Value | None) -> Value:
-        rows = merge_last(b, v, n)
-        axis = len(B.shape_of(rows)) - 1
-        result, _, _ = normalised(b, rows, [axis], node.attrs["eps"])
-        weight, bias = (t if t is None else merge_last(b, t, n) for t in (weight, bias))
-        result = scale_and_shift(b, result, weight, bias)
-        result = B.pointwise(b, "add", result, 0.0) if bias is None else result  # eager's bias is 0 then
-        return B.reshape(b, result, shape)
 
-    return [B.in_f32(b, compute, x, *(list(node.args[1:]) + [None, None])[:2])]
+def _of_last_axes(
+    b: Builder, n: int, eps: float, x: Value, weight: Value | None, bias: Value | None
+) -> Value:
+    """Layer norm over the last `n` axes."""
+    rows = merge_last(b, x, n)
+    result, _, _ = normalised(b, rows, [len(B.shape_of(rows)) - 1], eps)
+    weight, bias = (t if t is None else merge_last(b, t, n) for t in (weight, bias))
+    result = scale_and_shift(b, result, weight, bias)
+    result = B.pointwise(b, "add", result, 0.0) if bias is None else result  # eager's bias is 0 then
+    return B.reshape(b, result, B.shape_of(x))
 
 
 def merge_last(b: Builder, x: Value, n: int) -> Value:
@@ -215,7 +217,9 @@ def layer_norm(
     """torch.nn.functional.layer_norm."""
     for axis, size in enumerate(shape[::-1] if len(shape) <= len(B.shape_of(x)) else ()):
         x = B.of_matching_size(b, "layer_norm", x, -1 - axis, size)
-    return b.one("layer_norm", x, weight, bias, n_axes=len(shape), eps=float(eps))
+    if not B.is_run_time(eps):
+        return b.one("layer_norm", x, weight, bias, n_axes=len(shape), eps=float(eps))
+    return B.in_f32(b, partial(_of_last_axes, b, len(shape), eps), x, weight, bias)
 
 
 def native_layer_norm(
@@ -239,7 +243,7 @@ def rms_norm(
     the step from 1 to the next number of the computation's dtype."""
     dtype, n = B.dtype_of(x), len(shape)
     wide = "f64" if dtype == "f64" else "f32"
-    eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else float(eps)
+    eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else B.as_float(eps)
     rows = merge_last(b, B.cast_to(b, x, wide), n)
     axis = len(B.shape_of(rows)) - 1
     rstd = _rstd(b, mean_square(b, rows, [axis], 0, True), eps)
@@ -251,7 +255,7 @@ def rms_norm(
 
 def _rstd(b: Builder, variance: Value, eps: float) -> Value:
     """1 / sqrt(variance + eps)."""
-    return b.one("rsqrt", B.pointwise(b, "add", variance, float(eps), dtype=B.dtype_of(variance)))
+    return b.one("rsqrt", B.pointwise(b, "add", variance, B.as_float(eps), dtype=B.dtype_of(variance)))
 
 
 # Normalising channels (axis 1) ----------------------------------------------------------------------

@@ -385,6 +385,7 @@ def conjunction(b: Builder, x: B.Tensorlike, y: B.Tensorlike) -> Value:
         if (
             isinstance(known, Value)
             and isinstance(other, Value)
+            and not B.is_run_time_number(other)
             and B.dtype_of(other) == "bool"
             and B.uniform(known) is True
         ):

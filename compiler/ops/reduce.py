@@ -192,7 +192,7 @@ def variance_of(
         count = _count(b, v, axes)
         lost = B.pointwise(b, "div", b.one("mul", total, total), count)
         rest = B.pointwise(b, "maximum", B.pointwise(b, "sub", squares, lost), 0.0)
-        fewer = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, float(correction)), 0.0)
+        fewer = B.pointwise(b, "maximum", B.pointwise(b, "sub", count, B.as_float(correction)), 0.0)
         variance = B.pointwise(b, "div", rest, fewer)
         return B.cast_to(b, b.one("sqrt", variance) if root else variance, B.dtype_of(v))
 
@@ -379,6 +379,8 @@ def _deviation(op: str) -> Callable[..., Value]:
         b: Builder, x: Value, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
     ) -> Value:
         axes = tuple(B.axes_of(op, dim, len(B.shape_of(x))))
+        if correction is not None and B.is_run_time(correction):
+            return variance_of(b, x, axes, correction, keepdim, root=op == "std")
         return b.one(op, x, axes=axes, correction=1 if correction is None else correction, keepdim=keepdim)
 
     expand.__doc__ = f"The {op} over the named axes (all for none); correction 1 unless given."

@@ -24,7 +24,8 @@ from .declare import Composite
 from .matmul import matmul
 from .pool import along_axis, line_of, merged_places
 
-Scales = Sequence[float | None] | None
+Scale = float | Value | None  # a Value: a number that is known at run time only
+Scales = Sequence[Scale] | None
 _CUBIC = -0.75
 
 
@@ -38,44 +39,47 @@ class Tap(NamedTuple):
 # Sizes and positions --------------------------------------------------------------------------------
 
 
-def scaled_size(b: Builder, size: DimExpr, scale: float, dtype: str = "f64") -> DimExpr:
+def scaled_size(b: Builder, size: DimExpr, scale: float | Value, dtype: str = "f64") -> DimExpr:
     """Return floor(size * scale), as `dtype`, f64 or f32, computes it: known at run time only, unless it is a
     quotient of integers."""
-    found = scaled(size, scale, b.graph.symbols, np.float64 if dtype == "f64" else np.float32)
-    if found is None:
-        found = B.size_of(b, B.pointwise(b, "mul", B.full(b, size, dtype), scale))
-    return found
+    if not isinstance(scale, Value):
+        found = scaled(size, scale, b.graph.symbols, np.float64 if dtype == "f64" else np.float32)
+        if found is not None:
+            return found
+    made = B.pointwise(b, "mul", B.full(b, size, dtype), scale)
+    return B.size_of(b, made, "interpolate" if isinstance(scale, Value) else "")
 
 
 def _sizes_and_scales(
     b: Builder, x: Value, n: int, sizes: Sequence[DimExpr] | None, scales: Scales
-) -> tuple[list[DimExpr], list[float | None]]:
+) -> tuple[list[DimExpr], list[Scale]]:
     """Return the last axes' new sizes, and the scales for computing positions."""
-    given: list[float | None] = list(scales) if scales else [None] * n
+    given: list[Scale] = list(scales) if scales else [None] * n
     if sizes is not None:
         return list(sizes), given
     old = B.shape_of(x)[-n:]
-    return [scaled_size(b, size, cast(float, scale)) for size, scale in zip(old, given, strict=True)], given
+    pairs = zip(old, given, strict=True)
+    return [scaled_size(b, size, cast(float | Value, scale)) for size, scale in pairs], given
 
 
 def _position_dtype(x: Value) -> str:
     return "f64" if B.dtype_of(x) == "f64" else "f32"
 
 
-def _scale(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str) -> Value:
+def _scale(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: Scale, dtype: str) -> Value:
     """Return the distance in the source of two neighbours of the result, 0-d."""
     if corners:
         steps = B.pointwise(b, "maximum", B.full(b, simplify(new - 1), dtype), 1.0)
         apart = B.pointwise(b, "div", B.full(b, simplify(old - 1), dtype), steps)
         return B.where(b, B.pointwise(b, "gt", B.full(b, new, "i64"), 1), apart, B.full(b, 0, dtype))
+    if isinstance(given, Value):
+        return B.cast_to(b, B.pointwise(b, "div", B.full(b, 1.0, "f64"), given), dtype)
     if given is not None and given > 0:
         return B.full(b, 1.0 / given, dtype)
     return B.pointwise(b, "div", B.full(b, old, dtype), B.full(b, new, dtype))
 
 
-def _positions(
-    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str
-) -> Value:
+def _positions(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: Scale, dtype: str) -> Value:
     """Return the source positions of the result's elements: [new], not clamped to the source."""
     places = B.cast_to(b, line_of(b, new), dtype)
     scale = _scale(b, old, new, corners, given, dtype)
@@ -101,7 +105,7 @@ def _is_same(b: Builder, old: DimExpr, new: DimExpr) -> Value:
 
 
 def _linear_taps(
-    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str
+    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: Scale, dtype: str
 ) -> list[Tap]:
     position = _positions(b, old, new, corners, given, dtype)
     if not corners:
@@ -115,9 +119,7 @@ def _linear_taps(
     return [Tap(first, B.pointwise(b, "sub", 1.0, weight, dtype=dtype)), Tap(second, weight)]
 
 
-def _cubic_taps(
-    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str
-) -> list[Tap]:
+def _cubic_taps(b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: Scale, dtype: str) -> list[Tap]:
     position = _positions(b, old, new, corners, given, dtype)
     first = B.pointwise(b, "minimum", B.cast_to(b, b.one("floor", position), "i64"), simplify(old - 1))
     t = _limited(b, B.pointwise(b, "sub", position, B.cast_to(b, first, dtype)), 0.0, 1.0)
@@ -151,7 +153,7 @@ def _outer(b: Builder, x: Value) -> Value:
     return _polynomial(b, x, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
 
 
-Taps = Callable[[Builder, DimExpr, DimExpr, bool, float | None, str], list[Tap]]
+Taps = Callable[[Builder, DimExpr, DimExpr, bool, Scale, str], list[Tap]]
 
 
 def _interpolate(
@@ -160,7 +162,7 @@ def _interpolate(
     taps_of: Taps,
     sizes: Sequence[DimExpr],
     corners: bool,
-    scales: Sequence[float | None],
+    scales: Sequence[Scale],
 ) -> Value:
     """Interpolate along the last axes in order, in f32 for f16 and bf16. Raises DtypeError for u8."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
@@ -183,7 +185,7 @@ def _interpolate(
 
 
 def _smooth(n: int, taps_of: Taps) -> Callable[..., Value]:
-    def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], corners: bool, *scales: float | None) -> Value:
+    def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], corners: bool, *scales: Scale) -> Value:
         return _interpolate(b, x, taps_of, sizes, corners, [*scales, *[None] * n][:n])
 
     expand.__doc__ = f"Interpolation of the last {n} axes."
@@ -201,8 +203,8 @@ def _smooth_vec(n: int, taps_of: Taps) -> Callable[..., Value]:
 
 
 def _with_corners(
-    found: tuple[list[DimExpr], list[float | None]], corners: bool
-) -> tuple[list[DimExpr], bool, list[float | None]]:
+    found: tuple[list[DimExpr], list[Scale]], corners: bool
+) -> tuple[list[DimExpr], bool, list[Scale]]:
     return found[0], corners, found[1]
 
 
@@ -239,7 +241,7 @@ def _smoothing_lanczos(b: Builder, apart: Value) -> Value:
 
 
 def _antialiased_weights(
-    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: float | None, dtype: str, kernel: Kernel
+    b: Builder, old: DimExpr, new: DimExpr, corners: bool, given: Scale, dtype: str, kernel: Kernel
 ) -> Value:
     """Return [old, new]: the weight of each source element in each element of the result. The kernel's width
     is the distance of the result's elements."""
@@ -257,7 +259,7 @@ def _smoothed(
     kernel: Kernel,
     sizes: Sequence[DimExpr],
     corners: bool,
-    scales: Sequence[float | None],
+    scales: Sequence[Scale],
 ) -> Value:
     """Resize the last axes, starting with the last one, as products with the weights."""
     dtype, wide, rank = B.dtype_of(x), _position_dtype(x), len(B.shape_of(x))
@@ -275,7 +277,7 @@ def _smoothed(
 
 
 def _antialiased(kernel: Kernel) -> tuple[Callable[..., Value], Callable[..., Value]]:
-    def direct(b: Builder, x: Value, sizes: Sequence[DimExpr], corners: bool, *scales: float | None) -> Value:
+    def direct(b: Builder, x: Value, sizes: Sequence[DimExpr], corners: bool, *scales: Scale) -> Value:
         return _smoothed(b, x, kernel, sizes, corners, [*scales, None, None][:2])
 
     def vec(
@@ -292,7 +294,7 @@ def _antialiased(kernel: Kernel) -> tuple[Callable[..., Value], Callable[..., Va
 
 
 def _nearest_of(
-    b: Builder, x: Value, sizes: Sequence[DimExpr], scales: Sequence[float | None], exact: bool
+    b: Builder, x: Value, sizes: Sequence[DimExpr], scales: Sequence[Scale], exact: bool
 ) -> Value:
     """Take the nearest elements of the last axes: one gather on these axes as one."""
     n, shape, dtype = len(sizes), B.shape_of(x), _position_dtype(x)
@@ -316,7 +318,7 @@ def _nearest_of(
 
 
 def _nearest(n: int, exact: bool) -> Callable[..., Value]:
-    def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *scales: float | None) -> Value:
+    def expand(b: Builder, x: Value, sizes: Sequence[DimExpr], *scales: Scale) -> Value:
         return _nearest_of(b, x, sizes, [*scales, *[None] * n][:n], exact)
 
     expand.__doc__ = f"The nearest elements of the last {n} axes."

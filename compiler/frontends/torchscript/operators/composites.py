@@ -240,12 +240,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.cat.default": cat,
     "aten.tensordot.default": tensordot,
     "aten.broadcast_to.default": lambda b, x, size: _convert(b, "aten.expand.default", x, size),
-    "aten.square.default": lambda b, x: B.pointwise(b, "mul", x, x),
-    "aten.clone.default": lambda b, x, memory_format=None: x,
-    "aten.add.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.add.Tensor", x, y, alpha=alpha),
-    "aten.sub.Scalar": lambda b, x, y, alpha=1: _convert(b, "aten.sub.Tensor", x, y, alpha=alpha),
-    "aten.mul.Scalar": lambda b, x, y: _convert(b, "aten.mul.Tensor", x, y),
-    "aten.div.Scalar": lambda b, x, y: _convert(b, "aten.div.Tensor", x, y),
 }
 #: In-place operators without a functional operator of their name.
 IN_PLACE: dict[str, Callable[..., Any]] = {

@@ -83,7 +83,7 @@ def created(importer: Walk, name: str, given: dict[str, Any]) -> Tensor | None:
     if name in ("tril_indices", "triu_indices") and any(is_run_time(x) or is_size(x) for x in given.values()):
         found = library.run(importer, name, [given["row"], given["col"], given["offset"]])
         return _in_dtype(importer, found, dtype_argument(given["dtype"]) or "i64")
-    if name in signals.CREATED and not isinstance(given.get("start"), Tensor):
+    if name in signals.CREATED:
         numbers = [given.get(argument, value) for argument, value in signals.CREATED[name].items()]
         if find_converter(f"aten.{name}.default") is None or any(map(is_run_time, numbers)):
             found = library.run(importer, name, numbers)

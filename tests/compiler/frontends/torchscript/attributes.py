@@ -56,8 +56,8 @@ def rolls_by(a: Tensor, n: int) -> Tensor:
 
 
 @program((x(4, 3), 1e-5), (x(2, 3), 0.5), (x(1, 7), 1e-2))
-def layer_norm_with_eps(a: Tensor, eps: float) -> Tensor:
-    return F.layer_norm(a, [a.size(1)], None, None, eps)
+def layer_norm_with_eps(a: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    return F.layer_norm(a, [a.size(1)], None, None, eps), F.rms_norm(a, [a.size(1)], None, eps)
 
 
 @program((x(2, 4, 3), x(4), 1e-5), (x(1, 4, 5), x(4), 0.5), (x(3, 4, 1), x(4), 1e-2))

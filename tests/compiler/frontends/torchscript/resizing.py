@@ -11,9 +11,10 @@ _IMAGE = x(1, 2, 6, 7)
 
 
 @program((_IMAGE, 2.0), (_IMAGE, 1.5), (_IMAGE, 0.6), (x(2, 1, 1, 3), 1.0), (_IMAGE, 0.01))
-def scales_smoothly(a: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+def scales_smoothly(a: Tensor, factor: float) -> tuple[Tensor, Tensor, Tensor]:
     corners = F.interpolate(a, scale_factor=factor, mode="bicubic", align_corners=True)
-    return F.interpolate(a, scale_factor=factor, mode="bicubic"), corners
+    smooth = F.interpolate(a, scale_factor=factor, mode="bilinear", antialias=True)
+    return F.interpolate(a, scale_factor=factor, mode="bicubic"), corners, smooth
 
 
 @program((_IMAGE, 2.0), (_IMAGE, 1.5), (_IMAGE, 0.6), (x(2, 1, 1, 3), 1.0))

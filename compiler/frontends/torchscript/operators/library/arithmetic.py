@@ -7,28 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...values.values import List, Tensor, is_run_time, is_size
-from . import covariance, numerics, resizing, signals, windows
+from . import covariance, numerics, signals, windows
 
-_NORM = """
-    made = centred * torch.rsqrt((centred * centred).mean(dims, True) + eps)
-"""
-_SCALE_AND_SHIFT = """
-    if weight is not None:
-        made = made * weight
-    if bias is not None:
-        made = made + bias
-    return made
-"""
-_BY_CHANNEL = """
-    sizes = [x.size(1)]
-    for i in range(x.dim() - 2):
-        sizes.append(1)
-    if weight is not None:
-        made = made * weight.reshape(sizes)
-    if bias is not None:
-        made = made + bias.reshape(sizes)
-    return made
-"""
 _REDUCED = """
     if reduction == 1:
         made = made.mean()
@@ -44,14 +24,6 @@ def are_close(x: Tensor, y: Tensor, rtol: float, atol: float, equal_nan: bool) -
     far = (x - y).abs()
     return made | (torch.isfinite(far) & (far <= (y * rtol).abs() + atol))
 """
-#: What addmm and its like add to a tensor.
-_PRODUCTS = {
-    "addmm": "torch.mm(one, two)",
-    "addmv": "torch.mv(one, two)",
-    "addr": "torch.outer(one, two)",
-    "baddbmm": "torch.bmm(one, two)",
-    "addbmm": "torch.bmm(one, two).sum(0)",
-}
 #: The vector norm of a run-time order; orders with a shorter form than powers use it.
 _NORM_OF = """
 def norm_of(x: Tensor, p: float, dims: Optional[List[int]], keepdim: bool, dtype: Optional[int]) -> Tensor:
@@ -125,7 +97,6 @@ def _norm(name: str, arguments: str, call: str) -> str:
 #: TorchScript of operators by the name of the operator, and of its overload where these differ.
 SOURCES = {
     **windows.SOURCES,
-    **resizing.SOURCES,
     **numerics.SOURCES,
     **signals.SOURCES,
     **covariance.SOURCES,
@@ -202,101 +173,17 @@ def arange(start: float, end: float, step: float) -> Tensor:
     assert n >= 0, "arange: {} does not lie in the direction of the step from {}".format(end, start)
     return torch.arange(n).to(torch.float64) * step + start
 """,
-    "layer_norm": f"""
-def layer_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], bias: Optional[Tensor], eps: float,
-               cudnn: bool) -> Tensor:
-    dims: List[int] = []
-    for i in range(len(shape)):
-        dims.append(-1 - i)
-    centred = x - x.mean(dims, True)
-    {_NORM}{_SCALE_AND_SHIFT}
-""",
-    "rms_norm": f"""
-def rms_norm(x: Tensor, shape: List[int], weight: Optional[Tensor], eps: float) -> Tensor:
-    dims: List[int] = []
-    for i in range(len(shape)):
-        dims.append(-1 - i)
-    centred = x
-    {_NORM}
-    if weight is not None:
-        made = made * weight
-    return made
-""",
-    "batch_norm": f"""
-def batch_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Tensor, var: Tensor,
-               training: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
-    assert not training, "batch_norm: eps may be a run-time value only in evaluation"
-    shape = [x.size(1)]
-    for i in range(x.dim() - 2):
-        shape.append(1)
-    made = (x - mean.reshape(shape)) * torch.rsqrt(var + eps).reshape(shape)
-    {_BY_CHANNEL}
-""",
-    "scaled_dot_product_attention": """
-def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], p: float,
-                                 causal: bool, scale: float, gqa: bool) -> Tensor:
-    scaled = q * (scale * float(q.size(-1)) ** 0.5)
-    return torch._C._nn.scaled_dot_product_attention(scaled, k, v, mask, p, causal, enable_gqa=gqa)
-""",
-    "leaky_relu": """
-def leaky_relu(x: Tensor, slope: float) -> Tensor:
-    return torch.where(x > 0, x, x * slope)
-""",
-    "elu": """
-def elu(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
-    return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
-""",
     "celu": """
 def celu(x: Tensor, alpha: float) -> Tensor:
     return torch.where(x > 0, x, torch.expm1(x / alpha) * alpha)
-""",
-    "softplus": """
-def softplus(x: Tensor, beta: float, threshold: float) -> Tensor:
-    return torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)
 """,
     "threshold": """
 def threshold(x: Tensor, least: float, value: float) -> Tensor:
     return torch.where(x > least, x, torch.zeros_like(x) + value)
 """,
-    "clamp": """
-def clamp(x: Tensor, low: Optional[float], high: Optional[float]) -> Tensor:
-    if low is not None:
-        x = torch.maximum(x, torch.zeros_like(x) + low)
-    if high is not None:
-        x = torch.minimum(x, torch.zeros_like(x) + high)
-    return x
-""",
-    "clamp_min": """
-def clamp_min(x: Tensor, low: float) -> Tensor:
-    return torch.maximum(x, torch.zeros_like(x) + low)
-""",
-    "clamp_max": """
-def clamp_max(x: Tensor, high: float) -> Tensor:
-    return torch.minimum(x, torch.zeros_like(x) + high)
-""",
-    "hardtanh": """
-def hardtanh(x: Tensor, low: float, high: float) -> Tensor:
-    return torch.minimum(torch.maximum(x, torch.zeros_like(x) + low), torch.zeros_like(x) + high)
-""",
-    "add": """
-def add(x: Tensor, other: Tensor, alpha: float) -> Tensor:
-    return x + other * alpha
-""",
-    "sub": """
-def sub(x: Tensor, other: Tensor, alpha: float) -> Tensor:
-    return x - other * alpha
-""",
-    **{
-        name: f"""
-def {name}(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
-    return x * beta + {product} * alpha
-"""
-        for name, product in _PRODUCTS.items()
-    },
-    "full_like": """
-def full_like(x: Tensor, value: float, dtype: Optional[int], layout: Optional[int], device: Optional[Device],
-              pin: Optional[bool], memory: Optional[int]) -> Tensor:
-    return torch.full(x.size(), value, dtype=x.dtype if dtype is None else dtype)
+    "addr": """
+def addr(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
+    return x * beta + torch.outer(one, two) * alpha
 """,
     "isclose": f"""{_CLOSE}
 def isclose(x: Tensor, y: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
@@ -365,13 +252,6 @@ def round(x: Tensor, n: int) -> Tensor:
         return torch.round(x * ten) / ten
     return torch.round(x / ten) * ten
 """,
-    **{
-        f"{name}.Scalar": f"""
-def {name}(x: Tensor, n: int) -> Tensor:
-    return torch.bitwise_{name.strip("_")}(x, torch.zeros_like(x) + n)
-"""
-        for name in ("__and__", "__or__", "__xor__")
-    },
     "isin.Tensor_Scalar": """
 def isin(x: Tensor, wanted: float, unique: bool, invert: bool) -> Tensor:
     return x != wanted if invert else x == wanted
@@ -410,24 +290,6 @@ def rot90(x: Tensor, k: int, dims: List[int]) -> Tensor:
         return x.transpose(dims[0], dims[1]).flip([dims[1]])
     return x * 1
 """,
-    "var.correction": """
-def var(x: Tensor, dims: Optional[List[int]], correction: float, keepdim: bool) -> Tensor:
-    made = torch.var(x, dims, correction=0, keepdim=keepdim)
-    n = float(x.numel() // max(made.numel(), 1))
-    return made * (n / max(n - correction, 0.0))
-""",
-    "std.correction": """
-def std(x: Tensor, dims: Optional[List[int]], correction: float, keepdim: bool) -> Tensor:
-    return torch.sqrt(torch.var(x, dims, correction=correction, keepdim=keepdim))
-""",
-    **{
-        f"{name}_mean.correction": f"""
-def {name}_mean(x: Tensor, dims: Optional[List[int]], correction: float,
-                keepdim: bool) -> Tuple[Tensor, Tensor]:
-    return torch.{name}(x, dims, correction=correction, keepdim=keepdim), x.mean(dims, keepdim)
-"""
-        for name in ("std", "var")
-    },
     "one_hot": """
 def one_hot(x: Tensor, n: int) -> Tensor:
     assert n >= -1, (
@@ -439,32 +301,7 @@ def one_hot(x: Tensor, n: int) -> Tensor:
     "quantile.scalar": """
 def quantile(x: Tensor, q: float, dim: Optional[int], keepdim: bool, interpolation: str) -> Tensor:
     assert q >= 0.0 and q <= 1.0, "quantile: q is {}; it must be in 0 .. 1".format(q)
-    axis = 0 if dim is None else dim
-    ordered = (x.reshape([-1]) if dim is None else x).sort(axis)[0]
-    n = ordered.size(axis)
-    at = q * float(n - 1)
-    below = torch.floor(at)
-    above = torch.ceil(at)
-    weight = at - float(below)
-    if interpolation == "lower":
-        weight = 0.0
-    if interpolation == "higher":
-        weight = float(above - below)
-    if interpolation == "midpoint":
-        weight = 0.5 * float(above - below)
-    if interpolation == "nearest":
-        weight = round(at) - float(below)
-    one = ordered.select(axis, below)
-    made = one + (ordered.select(axis, above) - one) * weight
-    last = ordered.select(axis, n - 1)
-    made = torch.where(last != last, last, made)
-    if keepdim:
-        if dim is None:
-            for i in range(x.dim()):
-                made = made.unsqueeze(0)
-        else:
-            made = made.unsqueeze(axis)
-    return made
+    return torch.quantile(x, torch.tensor(q, dtype=x.dtype), dim, keepdim, interpolation=interpolation)
 """,
     **{
         name: f"""
@@ -482,33 +319,28 @@ def {name}_indices(n: int, m: int, diagonal: int) -> Tensor:
 """
         for name, relation in (("triu", ">="), ("tril", "<="))
     },
-    "group_norm": f"""
-def group_norm(x: Tensor, groups: int, weight: Optional[Tensor], bias: Optional[Tensor], eps: float,
-               cudnn: bool) -> Tensor:
-    assert groups > 0 and x.size(1) % groups == 0, (
-        "group_norm: {{}} channels do not make {{}} groups".format(x.size(1), groups))
-    rows = x.reshape([x.size(0), groups, -1])
-    dims = [2]
-    centred = rows - rows.mean(dims, True)
-    {_NORM}
-    made = made.reshape(x.size())
-    {_BY_CHANNEL}
-""",
-    "instance_norm": f"""
+    "instance_norm": """
 def instance_norm(x: Tensor, weight: Optional[Tensor], bias: Optional[Tensor], mean: Optional[Tensor],
                   var: Optional[Tensor], of_input: bool, momentum: float, eps: float, cudnn: bool) -> Tensor:
     assert of_input, "instance_norm: eps may be a run-time value only where the statistics are the input's"
     dims: List[int] = []
+    sizes = [x.size(1)]
     n = 1
     for i in range(x.dim() - 2):
         dims.append(2 + i)
+        sizes.append(1)
         n = n * x.size(2 + i)
     centred = x - x.mean(dims, True)
     if mean is not None and var is not None:
         mean.copy_(mean * (1.0 - momentum) + x.mean(dims).mean(0) * momentum)
         unbiased = (centred * centred).sum(dims).mean(0) / float(n - 1)
         var.copy_(var * (1.0 - momentum) + unbiased * momentum)
-    {_NORM}{_BY_CHANNEL}
+    made = centred * torch.rsqrt((centred * centred).mean(dims, True) + eps)
+    if weight is not None:
+        made = made * weight.reshape(sizes)
+    if bias is not None:
+        made = made + bias.reshape(sizes)
+    return made
 """,
     "cosine_similarity": """
 def cosine_similarity(x: Tensor, y: Tensor, dim: int, eps: float) -> Tensor:
@@ -537,25 +369,13 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int, beta: float) -> Te
     made = torch.where(far < beta, 0.5 * far * far / beta, far - 0.5 * beta)
     {_REDUCED}
 """,
-    "pad": """
-def pad(x: Tensor, sizes: List[int], mode: str, value: float) -> Tensor:
-    made = torch._C._nn.pad(x, sizes, mode, 0.0)
-    if mode != "constant":
-        return made
-    inside = torch._C._nn.pad(torch.ones_like(x), sizes, mode, 0.0)
-    return torch.where(inside > 0, made, (torch.zeros_like(made) + value).to(x.dtype))
-""",
-    "lerp": """
-def lerp(x: Tensor, other: Tensor, weight: float) -> Tensor:
-    return x + (other - x) * weight
-""",
 }
 
 
 #: Overloads of the same name that take other arguments.
 _OTHERS = ("padding", "str_ord")
 #: Operators that are imported this way because of their lists, or of their sizes.
-_OF_LISTS = (*windows.SOURCES, *resizing.SOURCES, *numerics.SOURCES)
+_OF_LISTS = (*windows.SOURCES, *numerics.SOURCES)
 _ALWAYS = (*numerics.ALWAYS, *covariance.SOURCES)
 _OF_SIZES = ("triu", "tril", *windows.SOURCES)
 #: Operators that accept run-time sizes in lists only in this form.
@@ -570,8 +390,7 @@ def source_of(name: str, overload: str, args: Sequence[Any]) -> str | None:
         return None
     if name == "instance_norm" and args[3] is not None and args[5] is True:
         return found  # which also changes the statistics
-    rest = args[2:] if name in ("add", "sub") else args
-    return found if found in _ALWAYS or any(_is_told(name, x) for x in rest) else None
+    return found if found in _ALWAYS or any(_is_told(name, x) for x in args) else None
 
 
 def _is_told(name: str, x: Any) -> bool:

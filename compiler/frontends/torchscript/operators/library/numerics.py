@@ -166,6 +166,29 @@ def of_batch(logs: Tensor, target: Tensor, steps: Tensor, lengths: Tensor, blank
         return made.sum()
     return made.squeeze(0) if is_alone else made
 """
+#: Numbers from -1 to 1, or the middles of as many equal parts between them; one alone is 0.
+_AFFINE_GRID = """
+def line(n: int, align: bool) -> Tensor:
+    assert n > 0, "affine_grid: a size is {}; it must be more than 0".format(n)
+    made = torch.linspace(-1.0, 1.0, n) * float(min(n - 1, 1))
+    if not align:
+        made = made * (float(n - 1) / float(n))
+    return made
+
+def affine_grid_generator(theta: Tensor, size: List[int], align: bool) -> Tensor:
+    n = len(size) - 2
+    assert theta.size(0) == size[0], (
+        "affine_grid: {} matrices are given for {} images".format(theta.size(0), size[0]))
+    inner = size[2:]
+    parts: List[Tensor] = []
+    for i in range(n):
+        axis = n - 1 - i
+        parts.append(line(inner[axis], align).reshape(along(n, axis)).expand(inner))
+    parts.append(torch.ones(inner))
+    grid = torch.stack(parts, -1).to(theta.dtype).reshape([1, -1, n + 1])
+    made = torch.matmul(grid, theta.transpose(1, 2))
+    return made.reshape([theta.size(0)] + inner + [n])
+"""
 
 
 def _of_a_number(name: str, called: str, first: str, second: str) -> dict[str, str]:
@@ -308,13 +331,13 @@ def combinations(x: Tensor, r: int, again: bool) -> Tensor:
         rows = torch.cat([rows.index_select(0, at[:, 0]), at[:, 1:]], 1)
     return x.index_select(0, rows.reshape([-1])).reshape(rows.size())
 """,
+    "affine_grid_generator": ALONG + _AFFINE_GRID,
     "diagflat": """
 def diagflat(x: Tensor, k: int) -> Tensor:
     return torch.diag_embed(x.reshape([-1]), k)
 """,
     **_of_a_number("xlogy", "xlogy", "Scalar_Self", "Scalar_Other"),
     **_of_a_number("special_xlog1py", "special.xlog1py", "self_scalar", "other_scalar"),
-    **_of_a_number("special_zeta", "special.zeta", "self_scalar", "other_scalar"),
     "float_power.Tensor_Scalar": """
 def float_power(x: Tensor, p: float) -> Tensor:
     return torch.pow(x.to(torch.float64), p)
@@ -322,18 +345,6 @@ def float_power(x: Tensor, p: float) -> Tensor:
     "float_power.Scalar": """
 def float_power(p: float, x: Tensor) -> Tensor:
     return torch.pow(p, x.to(torch.float64))
-""",
-    "copysign.Scalar": """
-def copysign(x: Tensor, y: float) -> Tensor:
-    return torch.copysign(x, torch.full(x.size(), y, dtype=x.dtype))
-""",
-    "scatter.value": """
-def scatter(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
-    return x.scatter(dim, index, torch.full_like(index, value, dtype=x.dtype))
-""",
-    "index_add": """
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Tensor:
-    return x.index_add(dim, index, (source * alpha).to(x.dtype))
 """,
     "linalg_matrix_norm": """
 def linalg_matrix_norm(x: Tensor, p: float, dims: List[int], keepdim: bool, dtype: Optional[int]) -> Tensor:

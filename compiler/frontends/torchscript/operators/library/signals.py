@@ -25,7 +25,6 @@ _ARGUMENTS = {"window_length": 0, "periodic": True, "alpha": 0.54, "beta": 0.46}
 CREATED = {
     **dict.fromkeys(_WINDOWS, _ARGUMENTS),
     "kaiser_window": {**_ARGUMENTS, "beta": 12.0},
-    "logspace": {"start": 0.0, "end": 0.0, "steps": 0, "base": 10.0},
     "fft_fftfreq": {"n": 0, "d": 1.0},
     "fft_rfftfreq": {"n": 0, "d": 1.0},
 }
@@ -38,10 +37,6 @@ def {name}(n: int, periodic: bool, alpha: float, beta: float) -> Tensor:
 """
         for name, formula in _WINDOWS.items()
     },
-    "logspace": """
-def logspace(start: float, end: float, n: int, base: float) -> Tensor:
-    return torch.pow(base, torch.linspace(start, end, n, dtype=torch.float64))
-""",
     "fft_fftfreq": """
 def fft_fftfreq(n: int, d: float) -> Tensor:
     assert n > 0, "fftfreq: n is {}; it must be more than 0".format(n)
