@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +11,9 @@ from shapevm.vm.assembler import assemble
 from shapevm.vm.builder import FunctionBuilder, ProgramBuilder
 from shapevm.vm.isa import DTYPES, OPS, STRING_FUNCTIONS, Op, Operand
 from shapevm.vm.program import (
-    Buffer,
     Constant,
     Dim,
     EntryPoint,
-    Kernel,
     KernelObject,
     Lines,
     MachineCode,
@@ -229,8 +226,3 @@ def _label() -> Any:
 def with_code(program: Program, code: tuple[int, ...]) -> Program:
     """Return `program` with other words in main."""
     return replace(program, functions=(replace(program.functions[0], code=code), *program.functions[1:]))
-
-
-def kernel_of(label: str, *buffers: Buffer, n_dims: int = 1) -> Kernel:
-    """Return a kernel without code whose spec is made up."""
-    return Kernel(json.dumps({"label": label}), n_dims, buffers, label)
