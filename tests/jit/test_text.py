@@ -1,12 +1,10 @@
 """Specs written as text are the same specs when read back."""
 
-import dataclasses
-
 import pytest
-from shapevm.jit.families.attention.spec import Attention, Extents, Layout, Softmax
-from shapevm.jit.families.matmul.spec import Matmul, MatrixProduct
 from shapevm.jit.spec import Buffer, Dim, Index, Instr, Nest, bodies
 from shapevm.jit.text import format_spec, parse_spec
+
+from .test_spec import attention, matmul, prologue
 
 N = Dim(0)
 PLACES = (
@@ -33,32 +31,6 @@ def nest() -> Nest:
         Instr("store", "f32", args=(7,), buffer=1, index=(Index(loop=0),)),
     )
     return Nest(4, (Buffer("i64", (N, 384) * 3 + (1,)), Buffer("f32", (N,), is_output=True)), (N, 384), body)
-
-
-def matmul() -> Matmul:
-    rows, places = (Index(loop=0), Index(loop=2)), (Index(loop=0), Index(loop=1))
-    epilogue = (Instr("acc", "f32"), Instr("store", "f32", args=(0,), buffer=2, index=places))
-    buffers = (Buffer("f32", (N, 8)), Buffer("f32", (1, 8, 32)), Buffer("f32", (N, 32), True))
-    return Matmul(1, buffers, MatrixProduct((), N, 32, 8, 0, rows, 1, (), "panels", epilogue))
-
-
-def prologue() -> Matmul:
-    rows = (Index(value=0), Index(loop=2))
-    steps = (
-        Instr("load", "i64", buffer=3, index=(Index(loop=0),)),
-        Instr("load", "bf16", buffer=0, index=rows),
-        Instr("cast", "f32", args=(1,)),
-    )
-    buffers = (Buffer("bf16", (9, 8)), *matmul().buffers[1:], Buffer("i64", (N,)))
-    spec = dataclasses.replace(matmul(), buffers=buffers)
-    return spec.with_product(a=-1, a_index=(), prologue=steps)
-
-
-def attention() -> Attention:
-    place = (Index(loop=0), Index(loop=1, offset=Dim(1)), Index(loop=3))
-    buffers = (*(Buffer("f32", (N, N, 32)) for _ in range(3)), Buffer("f32", (N, N, 32), True))
-    layout = Layout(0, 1, 2, 3, place, place, place, place)
-    return Attention(2, buffers, Extents((N,), N, N, 32, 32), layout, Softmax(0.1, True, ()))
 
 
 @pytest.mark.parametrize("spec", [nest(), matmul(), prologue(), attention()])

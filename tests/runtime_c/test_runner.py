@@ -18,6 +18,7 @@ import pytest
 
 from tests.locales import comma_locale
 from tests.outputs import CHECKS
+from tests.vm.programs import RECURSION
 
 USAGE, LOAD, CONTRACT, RUN = 2, 3, 4, 5
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -426,24 +427,6 @@ def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_p
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 128 + signal.SIGINT and process.stderr is not None
         assert "the call was cancelled" in process.stderr.read()
-
-
-RECURSION = """input "n": int
-output "y": int
-function "main" (1 params, 1 results)
-  call "down" (r1) (r0)
-  return (r1)
-function "down" (1 params, 1 results)
-  int r1 1
-  lt r2 r0 r1
-  branch r2 otherwise=deeper
-  return (r0)
-deeper:
-  sub r3 r0 r1
-  call "down" (r4) (r3)
-  add r5 r4 r1
-  return (r5)
-"""
 
 
 def test_recursion_and_nesting_have_limits(run: Run, folder: Path, tmp_path: Path) -> None:

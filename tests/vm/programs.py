@@ -23,6 +23,23 @@ from shapevm.vm.program import (
     Work,
 )
 
+#: Calls n + 1 functions within each other.
+RECURSION = """input "n": int
+output "y": int
+function "main" (1 params, 1 results)
+  call "down" (r1) (r0)
+  return (r1)
+function "down" (1 params, 1 results)
+  int r1 1
+  lt r2 r0 r1
+  branch r2 otherwise=deeper
+  return (r0)
+deeper:
+  sub r3 r0 r1
+  call "down" (r4) (r3)
+  add r5 r4 r1
+  return (r5)
+"""
 SAMPLE = """
 symbol "n" 1 .. 64 step 2 why "model.py:3"
 symbol "rest" 0 ..

@@ -23,7 +23,7 @@ from shapevm.vm.machine import Machine
 import shapevm
 
 from .kernels import ADD, ADD_TEXT, add_program, code, with_code
-from .programs import forever_at_0
+from .programs import RECURSION, forever_at_0
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,23 +38,6 @@ MAIN = 'output "y"\nfunction "main" (0 params, 1 results)\n'
 NUMBERS = MAIN + "  int r0 {n}\n  alloc r1 f32 (r0)\n  return (r1)\n"
 
 
-#: Calls n + 1 functions within each other.
-RECURSION = """input "n": int
-output "y": int
-function "main" (1 params, 1 results)
-  call "down" (r1) (r0)
-  return (r1)
-function "down" (1 params, 1 results)
-  int r1 1
-  lt r2 r0 r1
-  branch r2 otherwise=deeper
-  return (r0)
-deeper:
-  sub r3 r0 r1
-  call "down" (r4) (r3)
-  add r5 r4 r1
-  return (r5)
-"""
 #: Makes n + 1 tuples within each other.
 NESTED = """input "n": int
 output "y"

@@ -6,31 +6,7 @@ from shapevm.compiler.ir.text import parse
 from shapevm.compiler.passes.copy_results import copy_results
 from shapevm.compiler.verify import VerifyError, verify
 
-NEG = """
-spec @neg
-  nest n_dims=1 domain=[n0]
-  b0 f32[n0]
-  b1 f32[n0] output
-  v0 = load f32 b0[i0]
-  v1 = neg f32 v0
-  v2 = store f32 v1 b1[i0]
-"""
-BRANCH = """graph "g"
-  symbol s min=0 multiple_of=1
-  input %x: f32[s]
-  input %c: bool
-  input %n: int
-  %r: f32[s], %m: int = if(%c)
-    then:
-      %a: f32[s] = kernel(%x) {spec=@neg, dims=[s], label="neg"}
-      %one: int = size() {dim=1}
-      %p: int = int_add(%n, %one)
-      yield %a, %p
-    else:
-      yield %x, %n
-  output %r as "y"
-  output %m as "n"
-"""
+from ..emit.test_emit import BRANCH, NEG
 
 
 def n_copies(text: str) -> int:
