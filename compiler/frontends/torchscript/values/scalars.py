@@ -197,6 +197,8 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
         return b.one("bool_not", converted(b, args[0], "bool"))
     if name == "neg":
         return scalar_op(b, "sub", (0 if kinds[0] == "int" else -0.0, args[0]))
+    if name == "abs" and kinds[0] == "int":
+        return scalar_op(b, "max", (args[0], scalar_op(b, "neg", args)))
     if name == "pow":
         sides = [B.tensor_of(b, value_of(b, x, "float"), "f64") for x in args]
         return b.one("item", power(b, *sides))
@@ -206,8 +208,7 @@ def _at_run_time(b: Builder, name: str, args: Sequence[Any]) -> Value | None:
         return _binary(b, name, args, kinds)
     if name in _KERNELS and len(args) == 1:
         made = b.one("item", b.one(_KERNELS[name], B.tensor_of(b, value_of(b, args[0], "float"), "f64")))
-        back = name in _TO_INT or (name == "abs" and kinds[0] == "int")
-        return b.one("to_int", made) if back else made
+        return b.one("to_int", made) if name in _TO_INT else made
     return None
 
 

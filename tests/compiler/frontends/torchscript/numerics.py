@@ -151,13 +151,13 @@ def hashed(a: int, n: int) -> int:
     return h
 
 
-@program((1, 5), (7, 30), (-(1 << 63), 2))
-def random_numbers(seed: int, n: int) -> tuple[Tensor, int]:
+@program((1, 5), (7, 30), (-(1 << 63), 2), (-(1 << 63), 0))
+def random_numbers(seed: int, n: int) -> tuple[Tensor, int, int]:
     found: list[int] = []
     for _ in range(n):
         seed = seed * 6364136223846793005 + 1442695040888963407
         found.append((seed >> 33) & 255)
-    return torch.tensor(found), -seed
+    return torch.tensor(found), -seed, abs(seed)
 
 
 @program((torch.arange(4),), (torch.arange(7) * (1 << 60),), (torch.arange(0),))
