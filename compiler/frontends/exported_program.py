@@ -195,7 +195,7 @@ class ProgramImporter(FxImporter):
         placeholders = [node for node in nodes if node.op == "placeholder"]
         self.require_all(self.program.graph_module)
         self._add_inputs(placeholders)
-        self.require_rows([placeholders[i] for i in in_rows])
+        self.graph.require_rows(self.values[placeholders[i]] for i in in_rows)
         if draws:
             self._add_generator()
         self._fix_sizes()

@@ -235,15 +235,7 @@ class FxImporter(Importer):
         nodes = inputs_that_decide(memory)
         if any(not node.meta["val"].is_contiguous() for node in nodes):
             raise UnsupportedOp(f"as_strided: {NOT_AS_TRACED}", source=self.builder.source)
-        self.require_rows(nodes)
-
-    def require_rows(self, placeholders: Sequence[torch.fx.Node]) -> None:
-        """Note those that are inputs of the program: calls must give them row by row."""
-        names = dict(zip(self.graph.body.params, self.graph.inputs, strict=True))
-        found = [names[value] for node in placeholders if (value := self.values[node]) in names]
-        known = self.graph.structure.get("in_rows", [])
-        if found:
-            self.graph.structure["in_rows"] = list(dict.fromkeys([*known, *found]))
+        self.graph.require_rows(self.values_of(nodes))
 
     def _import_constant(self, node: torch.fx.Node) -> Any:
         """Append a part of a parameter, or the tensor that an operator makes from numbers only."""

@@ -9,7 +9,7 @@ Passes change graphs in place through the methods here, which keep `Value.users`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,6 +180,13 @@ class Graph:
         self.body.params.append(value)
         self.inputs.append(name)
         return value
+
+    def require_rows(self, values: Iterable[Value]) -> None:
+        """Note those that are inputs: calls must give them row by row, as the program reads their memory."""
+        names = dict(zip(self.body.params, self.inputs, strict=True))
+        found = [names[value] for value in values if value in names]
+        if found:
+            self.structure["in_rows"] = list(dict.fromkeys([*self.structure.get("in_rows", []), *found]))
 
     def nodes(self, block: Block | None = None) -> Iterator[Node]:
         """Yield every node, nodes of regions before the node that contains them."""

@@ -14,7 +14,7 @@ from ....ir.ranges import always_at_most
 from ....ops import build as B
 from ....ops.conditions import add_guard
 from ..values.scalars import decided, scalar_op, unknown_int
-from ..values.tensors import lies_in_rows
+from ..values.tensors import decide_rows
 from ..values.values import List, Tensor, is_run_time, is_run_time_list, is_size
 from ..walk import Walk
 from . import composites, library
@@ -209,9 +209,11 @@ def _cat(importer: Walk, xs: Any, dim: Any = 0) -> Any:
 
 
 def _check_rows(importer: Walk, x: Tensor, *_: Any) -> Any:
-    """Refuse a tensor that may not be row-major in memory."""
-    if not lies_in_rows(x):
+    """Require a tensor to be row-major in memory; refuse one of which that is not known."""
+    inputs = decide_rows(x)
+    if inputs is None:
         raise UnsupportedOp("it is not known how the tensor lies in memory; use x.contiguous() before")
+    importer.builder.graph.require_rows(inputs)
     return NotImplemented
 
 

@@ -226,27 +226,27 @@ def _reachable(memory: Memory) -> set[Memory]:
     return found - {memory}
 
 
-def lies_in_rows(x: Tensor) -> bool:
-    """Return True if `x` is certainly row-major from the start of its memory: results have the layout of
-    their arguments, except for products and `contiguous`."""
+def decide_rows(x: Tensor) -> list[Value] | None:
+    """Return the values that must be row-major for `x` to be so from the start of its memory, None if it may
+    lie otherwise: results have the layout of their arguments, except for products and `contiguous`."""
     while x.parent is not None and x.view is not None:
         if x.view.overload == "aten.contiguous.default":
-            return True
+            return []
         if x.view.overload not in _RESHAPED:
-            return False
+            return None
         x = x.parent
-    if x.memory.is_in_rows:
-        return True
-    pending, seen = [x.memory.content], set()
+    pending, seen, found = [] if x.memory.is_in_rows else [x.memory.content], set(), []
     while pending:
-        node = pending.pop().node
-        if node is None or node in seen or node.op in _IN_ROWS:
-            continue
-        if node.op == "permute":
-            return False
-        seen.add(node)
-        pending += [arg for arg in node.present if isinstance(arg.type, TensorType)]
-    return True
+        value = pending.pop()
+        node = value.node
+        if node is None:
+            found.append(value)
+        elif node.op == "permute":
+            return None
+        elif node not in seen and node.op not in _IN_ROWS:
+            seen.add(node)
+            pending += [arg for arg in node.present if isinstance(arg.type, TensorType)]
+    return found
 
 
 def _is_contiguous(x: Tensor) -> bool:

@@ -170,6 +170,22 @@ def test_strides_that_are_not_known_are_refused(function: Any) -> None:
         shapevm.compile(torch.jit.script(function), args=(x(2, 3),))
 
 
+def strides_of_an_argument(a: Tensor) -> Tensor:
+    return torch.as_strided(torch.relu(a), [6], [1])
+
+
+def columns_of_an_argument(a: Tensor) -> Tensor:
+    return a * a.stride(0)
+
+
+@pytest.mark.parametrize("function", [strides_of_an_argument, columns_of_an_argument])
+def test_an_argument_that_lies_otherwise_is_refused(function: Any) -> None:
+    with shapevm.compile(torch.jit.script(function), args=(x(2, 3),)) as exe:
+        assert_close(exe(x(2, 3)), function(x(2, 3)))
+        with pytest.raises(shapevm.ArgumentError, match='"a".* contiguous copy'):
+            exe(x(3, 2).t())
+
+
 def axes_of_an_argument(a: Tensor) -> Tensor:
     return a.unsqueeze_(0)
 
