@@ -22,7 +22,7 @@ from .source import attribute_of, source_of
 from .values.regions import Regions, Trial
 from .values.scalars import condition_of
 from .values.tensors import Tensors
-from .values.values import Object, Tensor, Variant, check_read, is_run_time, kind_of
+from .values.values import Maybe, Object, Tensor, Variant, check_read, is_run_time, kind_of
 
 
 @dataclass
@@ -118,16 +118,15 @@ class Walk(Importer, ABC):
         return found
 
     def resolved(self, found: Any) -> Any:
-        """Return the form of a value of two forms if it is known."""
-        if isinstance(found, Variant) and found.is_other in self._scope.forms:
-            return self.in_form(found, found.is_other, self._scope.forms[found.is_other])
-        return found
+        """Return the form of a value of two forms, and None for what is absent, if that is known."""
+        flag = found.is_other if isinstance(found, Variant) else getattr(found, "is_there", None)
+        return self.in_form(found, flag, self._scope.forms[flag]) if flag in self._scope.forms else found
 
     def in_form(self, found: Any, flag: Any, is_other: bool) -> Any:
         """Return the form of a value when `flag` is `is_other`."""
         if isinstance(found, Variant) and found.is_other is flag:
             return found.other if is_other else found.one
-        return found
+        return None if isinstance(found, Maybe) and found.is_there is flag and not is_other else found
 
     @contextmanager
     def _within(self, **changes: Any) -> Iterator[None]:

@@ -170,6 +170,9 @@ def _arguments(packet: Any, overload: str) -> list[tuple[str, str]]:
 _FUNCTIONAL = {
     "aten.normal_.default": "aten.normal_functional.default",
     "aten.bernoulli_.float": "aten.bernoulli.p",
+    "aten.floor_divide_.Tensor": "aten.floor_divide.default",
+    "aten.pow_.Tensor": "aten.pow.Tensor_Tensor",
+    "aten.float_power_.Tensor": "aten.float_power.Tensor_Tensor",
 }
 
 

@@ -167,3 +167,8 @@ def clones_are_apart(xs: list[Tensor], ys: list[Tensor]) -> list[Tensor]:
         copies[i] += ys[i]
         ys[i].copy_(xs[i])
     return copies
+
+
+@program((x(4), torch.tensor([1.0, 2.0, -3.0, 0.5])), (x(1), x(1).exp()))
+def powers_and_quotients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (a * 3).floor_divide_(b), a.abs().pow_(b), a.abs().double().float_power_(b)

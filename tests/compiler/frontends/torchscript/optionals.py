@@ -173,3 +173,16 @@ def list_or_none(a: Tensor, limit: float | None) -> tuple[list[float] | None, st
         if float(a[i]) < limit:
             found.append(float(a[i]))
     return found, None
+
+
+@program((x(2, 3, 5, 4), x(5, 4), 2), (x(1, 3, 2, 4), x(2, 4), 9), (x(2, 3, 5, 4), None, 2))
+def of_one_rank_where_there(a: Tensor, mask: Tensor | None, k: int) -> Tensor:
+    if k > 3:
+        mask = None
+    if mask is not None and mask.dim() == 2:
+        mask = mask.unsqueeze(0)
+    if mask is not None:
+        if mask.size(0) == 1 and mask.dim() == 3:
+            mask = mask.unsqueeze(0)
+        return a + mask
+    return a
