@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._decomp import decomposition_table
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
@@ -187,6 +188,9 @@ def typed_as_eager(graph: torch.fx.Graph) -> Iterator[None]:
     own = {op: decomposition_table[op] for op in mistyped(graph)}
     if own:
         FakeTensorMode.cache_clear()
+        mode = detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+        if mode is not None and mode.shape_env is not None:
+            mode.shape_env.fake_tensor_cache.clear()  # results of free sizes
     decomposition_table.update({op: TYPES[op] for op in own})
     try:
         yield

@@ -1,5 +1,7 @@
 """Operators in parts: eager's values where PyTorch's own decomposition is wrong."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -35,14 +37,17 @@ def test_multilabel_margin_loss_by_torch_compile(reduction: str, shape: tuple[in
     torch.testing.assert_close(found[0], found[1])
 
 
+@pytest.mark.parametrize("sizes", [{}, {0: torch.export.Dim.AUTO}], ids=["static", "free"])
 @pytest.mark.parametrize("dtypes", [(torch.float16, torch.float32), (torch.float32, torch.float64)])
-def test_threshold_backward_has_the_common_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+def test_threshold_backward_has_the_common_dtype(
+    dtypes: tuple[torch.dtype, torch.dtype], sizes: dict[int, Any]
+) -> None:
     class Model(torch.nn.Module):
         def forward(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
             return torch.ops.aten.threshold_backward(grad, x, 0.5) * 2
 
     args = torch.randn(9).to(dtypes[0]), torch.randn(9).to(dtypes[1])
-    found, expected = shapevm.compile(Model(), args)(*args), Model()(*args)
+    found, expected = shapevm.compile(Model(), args, dynamic_shapes=(sizes, sizes))(*args), Model()(*args)
     assert found.dtype == expected.dtype and torch.equal(found, expected)
 
 
