@@ -158,7 +158,9 @@ def _joined(importer: Walk, condition: Value, arms: Sequence[Region], tells_form
     ways_of = [list(zip(arms, pair, strict=True)) for pair in items]
     tie_all(importer, [*found, *(cell.content for cell in cells)], ways_of)
     importer.regions.tie_as(arms)
-    return [_under(condition, *pair) for pair in zip(found, items, strict=False)] if tells_form else found
+    found = [_under(condition, *pair) for pair in zip(found, items, strict=False)] if tells_form else found
+    is_so = [pair[0] is True and pair[1] is False for pair in items]  # as `x is not None and x.dim() == 2`
+    return [condition if so else x for x, so in zip(found, is_so, strict=False)]
 
 
 def _results(arms: Sequence[Region], i: int) -> list[Any]:

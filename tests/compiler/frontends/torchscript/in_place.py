@@ -169,6 +169,6 @@ def clones_are_apart(xs: list[Tensor], ys: list[Tensor]) -> list[Tensor]:
     return copies
 
 
-@program((x(4), torch.tensor([1.0, 2.0, -3.0, 0.5])), (x(1), x(1).exp()))
+@program((x(4), torch.tensor([1.0, 2.0, -3.0, 0.5])), (x(1), x(1).exp()), (x(0), x(0)))
 def powers_and_quotients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (a * 3).floor_divide_(b), a.abs().pow_(b), a.abs().double().float_power_(b)
