@@ -3,18 +3,19 @@ objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ...ir.dims import evaluate, symbol, symbols_of
 from ...ir.errors import ShapeError, UnsupportedOp
 from ...ir.graph import Value
 from ...ir.types import BOOL, FLOAT, INT, STR, ListType, TupleType, Type
 from ...ops import build as B
 from ...ops.complex import dtype_of
-from ..dtypes import NUMBER_OF
+from ..dtypes import NUMBER_OF, TORCH_DTYPES
 from .bounds import check_length
 from .flow.optionals import there
 from .operators import library, run_time_dicts
@@ -313,7 +314,50 @@ def _python(importer: Walk, node: Any) -> list[Any]:
             "torch.jit.ignore"
         )
     importer.python_functions.add(name)
+    _fix_sizes_of_loops(importer, node)
     return _fork(importer, node)
+
+
+def _fix_sizes_of_loops(importer: Walk, node: Any) -> None:
+    """Fix the sizes of a Python function's tensors of which others give other operators: a loop or branch of
+    Python depends on them."""
+    values = [importer.tensors.read(x) for x in _values(importer, node) if isinstance(x, Tensor)]
+    names = {name: symbol(name) for x in values for size in B.shape_of(x) for name in symbols_of(size)}
+    sizes: dict[str, Any] = {name: importer.example_of(size) for name, size in names.items()}
+    as_example = None if None in sizes.values() else _operators(node, values, sizes)
+    for name, n in sizes.items() if as_example is not None else ():
+        alike = [each for each, size in sizes.items() if size == n]
+        found: list[Any] = []
+        for changed in ([name], alike):  # together, where the function refuses one alone
+            if not any(found):
+                others = [dict.fromkeys(changed, other) for other in (n + 1, 2 * n)]
+                found = [_operators(node, values, {**sizes, **other}) for other in others]
+        if any(each not in (None, as_example) for each in found):
+            importer.require_equal(names[name], n)
+
+
+def _operators(node: Any, values: Sequence[Any], sizes: Mapping[str, Any]) -> list[Any] | None:
+    """Return the operators of a Python function for tensors of these sizes, which it may refuse: None."""
+
+    def call(*tensors: torch.Tensor) -> Any:
+        given, rest = iter(tensors), iter(node.scalar_args())
+        return node.pyobj()(*(next(given if kind == "d" else rest) for kind in node.cconv()))
+
+    try:
+        shapes = [[evaluate(size, sizes) for size in B.shape_of(x)] for x in values]
+        dtypes = [TORCH_DTYPES[dtype_of(x)] for x in values]
+        tensors = [torch.ones(row, dtype=dtype) for row, dtype in zip(shapes, dtypes, strict=True)]
+        with torch.no_grad():
+            graph = torch.jit.trace(call, tuple(tensors), check_trace=False).graph
+        (inner,) = (each for each in graph.nodes() if each.kind() == "prim::PythonOp")
+        return [(each.kind(), _number(each)) for each in inner.g("Subgraph").nodes()]
+    except Exception:  # whatever the function raises
+        return None
+
+
+def _number(node: Any) -> Any:
+    found = node.output().toIValue() if node.kind() == "prim::Constant" else None
+    return found if isinstance(found, bool | int | float) else None
 
 
 def _range(importer: Walk, node: Any) -> list[Any]:

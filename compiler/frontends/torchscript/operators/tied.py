@@ -18,7 +18,7 @@ def tied(b: Builder, overload: str, args: Sequence[Any]) -> Sequence[Any]:
     return _TIED[overload](b, *args) if overload in _TIED else args
 
 
-def _einsum(b: Builder, equation: str, operands: Sequence[Value], *rest: Any) -> Sequence[Any]:
+def _einsum(b: Builder, equation: str, operands: Sequence[Value | Complex], *rest: Any) -> Sequence[Any]:
     """Return the operands with equal sizes along axes of one letter; those that may differ are checked at
     every call. An axis whose size is 1 in every call is broadcast."""
     terms = equation.replace(" ", "").split("->")[0].split(",")
@@ -30,11 +30,12 @@ def _einsum(b: Builder, equation: str, operands: Sequence[Value], *rest: Any) ->
     ):
         size = B.shape_of(made[i])[axis]
         if not B.is_one(size):
-            made[i] = B.of_size(b, "einsum", made[i], axis, sizes.setdefault(letter, size))
+            wanted = sizes.setdefault(letter, size)
+            made[i] = _of_parts(made[i], partial(B.of_size, b, "einsum", axis=axis, size=wanted))
     return equation, made, *rest
 
 
-def _letters(term: str, x: Value) -> Iterator[tuple[int, str]]:
+def _letters(term: str, x: Value | Complex) -> Iterator[tuple[int, str]]:
     """Yield the axes of an operand that have a letter."""
     before, _, behind = term.partition("...")
     yield from enumerate(before)
@@ -72,9 +73,12 @@ def _is_length(n: Any) -> bool:
 
 def _fitted(b: Builder, x: Value | Complex, axis: int, size: DimExpr) -> Value | Complex:
     """Return a tensor whose axis, of any size, is cut or padded with zeros."""
-    if isinstance(x, Complex):
-        return Complex(_fitted_part(b, x.real, axis, size), _fitted_part(b, x.imaginary, axis, size))
-    return _fitted_part(b, x, axis, size)
+    return _of_parts(x, partial(_fitted_part, b, axis=axis, size=size))
+
+
+def _of_parts(x: Value | Complex, made: Callable[..., Value]) -> Value | Complex:
+    """Return what is made of a tensor, or of both parts of a complex one."""
+    return Complex(made(x=x.real), made(x=x.imaginary)) if isinstance(x, Complex) else made(x=x)
 
 
 def _fitted_part(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:

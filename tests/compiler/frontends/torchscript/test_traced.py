@@ -184,9 +184,11 @@ def test_a_rank_that_calls_decide_is_refused_in_plain_terms() -> None:
 
 def test_loops_of_python_functions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """PyTorch runs the function itself; a trace of it has as many steps as the example."""
-    program = torch.jit.trace(RunningSum.apply, (x(4),))
-    with shapevm.compile(program, args=(x(4),)) as exe:
-        assert_close(exe(x(4)), x(4).cumsum(0))
+    program = torch.jit.trace(RunningSum.apply, (x(4, 2),))
+    with shapevm.compile(program, args=(x(4, 2),)) as exe:
+        assert_close(exe(x(4, 3)), x(4, 3).cumsum(0))
+        with pytest.raises(shapevm.Error, match="axis 0 has size 5; it must be 4"):
+            exe(x(5, 2))
     assert caplog.messages == ["loops and branches of Python functions are as in the example: RunningSum"]
 
 
@@ -254,6 +256,18 @@ def test_a_size_divided_by_its_factors_is_known() -> None:
             torch.testing.assert_close(exe(x(*shape)), program(x(*shape)))
         with pytest.raises(shapevm.Error, match="the divisor of // is a size that is 0"):
             exe(x(1, 1, 4))
+
+
+def contracted(signal: Tensor, weight: Tensor) -> Tensor:
+    spectrum = torch.fft.rfft(signal)
+    return torch.einsum("bim,io->bom", spectrum, torch.complex(weight, weight)).abs()
+
+
+def test_letters_of_complex_operands_are_tied() -> None:
+    args = x(2, 3, 6), x(3, 4)
+    program = torch.jit.trace(contracted, args)
+    with shapevm.compile(program, args=args) as exe:
+        torch.testing.assert_close(exe(x(1, 3, 9), x(3, 4)), program(x(1, 3, 9), x(3, 4)))
 
 
 def of_the_positive(vector: Tensor) -> Tensor:
