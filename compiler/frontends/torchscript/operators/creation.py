@@ -119,4 +119,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "dropout": _dropout, "dropout_": _dropout, "feature_dropout": _dropout, "alpha_dropout": _dropout,
     "cpu": lambda importer, x: x, "detach": lambda importer, x: x, "detach_": lambda importer, x: x,
     "requires_grad_": lambda importer, x, *_: x,
+    "_shape_as_tensor": lambda importer, x: _tensor(importer, List([*B.shape_of(importer.tensors.read(x))])),
 }  # fmt: skip

@@ -270,6 +270,12 @@ def test_letters_of_complex_operands_are_tied() -> None:
         torch.testing.assert_close(exe(x(1, 3, 9), x(3, 4)), program(x(1, 3, 9), x(3, 4)))
 
 
+def test_shapes_are_tensors() -> None:
+    program = torch.jit.trace(lambda rows: torch._shape_as_tensor(rows) * 2, x(2, 3))
+    with shapevm.compile(program, args=(x(2, 3),)) as exe:
+        assert exe(x(4, 0)).tolist() == [8, 0]
+
+
 def of_the_positive(vector: Tensor) -> Tensor:
     made = torch.zeros_like(vector)
     made[vector > 0] = (2 * vector[vector > 0]).squeeze()
