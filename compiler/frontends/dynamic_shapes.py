@@ -70,7 +70,8 @@ def _spread(dynamic_shapes: Any, arguments: Mapping[str, Any]) -> Any:
     if not isinstance(dynamic_shapes, Mapping):
         *first, last = dynamic_shapes or (None,)
         each = [*first, *last] if isinstance(last, list | tuple) else first
-        return each if len(each) == len(arguments) > len(dynamic_shapes) else dynamic_shapes
+        is_spread = len(arguments) > len(dynamic_shapes) or _is_of_one(last, list(arguments.values())[-1:])
+        return each if len(each) == len(arguments) and is_spread else dynamic_shapes
     spread = dict(dynamic_shapes)
     for name in dynamic_shapes.keys() - arguments.keys():
         inner = dynamic_shapes[name]
@@ -79,6 +80,12 @@ def _spread(dynamic_shapes: Any, arguments: Mapping[str, Any]) -> Any:
         elif isinstance(inner, list | tuple):
             spread.update({f"{name}_{i}": dims for i, dims in enumerate(inner)})
     return spread
+
+
+def _is_of_one(dims: Any, values: Sequence[Any]) -> bool:
+    """Whether dims are those of *args that got one tensor: a tuple of the tensor's own."""
+    is_one = isinstance(dims, list | tuple) and len(dims) == 1 and isinstance(values[0], _Leaf)
+    return is_one and isinstance(dims[0], Mapping | list | tuple)
 
 
 def _paired(arguments: Mapping[str, Any], dynamic_shapes: Any, n: int) -> list[Any]:

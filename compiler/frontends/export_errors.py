@@ -106,7 +106,7 @@ def _raised_at(trace: TracebackType | None) -> tuple[str, str]:
     found = ("", "")
     while trace is not None:
         frame, number = trace.tb_frame, trace.tb_lineno
-        if _is_users(frame) and trace.tb_next is not None and frame.f_code.co_name != "<module>":
+        if _is_users(frame) and frame.f_code.co_name != "<module>":
             found = _line_of(frame, number), linecache.getline(frame.f_code.co_filename, number).strip()
         trace = trace.tb_next
     return found
@@ -186,7 +186,7 @@ def cannot_run(error: Exception) -> ArgumentError:
     """Return the error to raise for a model that raises `error` when called with the example inputs."""
     line, code = _raised_at(error.__traceback__)
     at = f" ({line}: {code[:80]})" if line else ""
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     fix = "give inputs that model(*args) takes"
     return ArgumentError(f"the model cannot be called with the example inputs{at}: {said[:200]}; {fix}")
 

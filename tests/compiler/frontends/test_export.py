@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from shapevm.compiler.frontends.export import export_model
 from torch import nn
 from torch.export import Dim
 
@@ -80,6 +81,15 @@ def test_a_fixed_axis_is_named(caplog):
     shapes = (tuple(dict.fromkeys(range(2), AUTO) for _ in args),)
     shapevm.compile(module(torch.add), args, dynamic_shapes=shapes).close()
     assert "is always 1 in this model" in caplog.text
+
+
+@pytest.mark.parametrize("first", [(), (torch.randn(3),)])
+def test_a_fixed_axis_of_arguments_in_a_tuple_is_named(first, caplog):
+    caplog.set_level(logging.INFO, "shapevm")
+    shapes = ((*[{0: AUTO} for _ in first], {0: AUTO, 1: AUTO}),)
+    model = Star(lambda *values: torch.linspace(0, 1, values[-1].shape[1]))
+    export_model(model, (*first, torch.randn(4, 5)), {}, shapes)
+    assert f"axis 1 of args_{len(first)} is always 5" in caplog.text
 
 
 def test_a_size_that_a_weight_fixes_is_named_and_traced_once(caplog, monkeypatch):

@@ -115,6 +115,22 @@ def test_a_model_that_cannot_be_called(capfd):
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
+class Raises(torch.nn.Module):
+    def forward(self, x):
+        return {}["mine"] + x  # raises
+
+
+class RaisesItself(torch.nn.Module):
+    def forward(self, x):
+        raise KeyError("mine")  # itself
+
+
+@pytest.mark.parametrize(("model", "mark"), [(Raises(), "raises"), (RaisesItself(), "itself")])
+def test_an_error_of_the_model_itself_is_named_with_its_line(model, mark):
+    text = refused(model, (X,), None, shapevm.ArgumentError)
+    assert f"({line(mark)}: " in text and "): KeyError: 'mine'; give inputs" in text
+
+
 def test_what_is_written_works():
     seven, m = Dim("_n", min=1, max=9), Dim("m", min=1, max=63)
     exe = shapevm.compile(Divided(), (torch.randn(14, 3),), dynamic_shapes={"x": {0: 7 * seven}})
