@@ -38,7 +38,7 @@ _LOOKS = 16  # the directory is scanned when this fraction of `max_bytes` was ad
 def generator_version() -> str:
     """Return a hash of the code generator: its code and llvmlite's version."""
     digest = hashlib.sha256(llvm_version())
-    for name, code in generator_sources():
+    for name, code in generator_sources().items():
         digest.update(name.encode() + b"\0" + code)
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from types import CodeType
 from typing import Any
@@ -17,12 +17,27 @@ from typing import Any
 from ... import jit
 
 
-def generator_sources() -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the source, or its substitute, of each module of the package `jit`, including its
-    rooms, independent of their location."""
-    inner = pkgutil.walk_packages(jit.__path__, f"{jit.__name__}.")
-    for name in (jit.__name__, *(module.name for module in inner)):
-        yield name, _code_of(name)  # one at a time: all are 1.2 MB
+class Sources(Mapping[str, bytes]):
+    """The source, or its substitute, of each module of the package `jit`, including its rooms, by name and
+    independent of its location. Each is read when it is used: together they are 1.2 MB."""
+
+    def __init__(self) -> None:
+        inner = pkgutil.walk_packages(jit.__path__, f"{jit.__name__}.")
+        self._names = (jit.__name__, *(module.name for module in inner))
+
+    def __getitem__(self, name: str) -> bytes:
+        return _code_of(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def generator_sources() -> Sources:
+    """Return the sources of the code generator."""
+    return Sources()
 
 
 def _code_of(name: str) -> bytes:

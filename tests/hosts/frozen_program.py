@@ -28,7 +28,7 @@ for strategy in ("jit", "auto"):
     found["exact"][strategy] = exe.stats().compiled + exe.stats().from_cache
     found["cached"][strategy] = exe.stats().from_cache
     found["helper"] = found["helper"] or kernel_requests.PROCESS.pid
-found["modules"] = {name: len(code) for name, code in generator_sources()}
+found["modules"] = {name: len(code) for name, code in generator_sources().items()}
 found["runner"] = os.access(shapevm.runner_path(), os.X_OK)
 found["options"] = shapevm.Options().precision or ""
 print(json.dumps(found))
