@@ -46,7 +46,7 @@ def load_script(path: str | os.PathLike[str]) -> Any:
         except _REFUSED as error:
             reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason")
             raise ArchiveError(
-                f"torch refuses the code or the values of {path}: {reason.rstrip('.:')}"
+                f"torch refuses the code or the values of {path}: {reason[:500].rstrip('.:')}"
             ) from None
 
 
