@@ -23,6 +23,8 @@ from .types import ScalarType, TensorType, Type
 
 #: Computes the types of an operator's results from its arguments' types (None: absent) and its attributes.
 TypeRule = Callable[[Sequence[Type | None], dict[str, Any]], Sequence[Type]]
+#: What the names of sizes that data decide begin with, if a builder gives them.
+FOUND = "found"
 #: The type rule of every operator by its name. `compiler.ops` fills it, so the IR imports no operator.
 TYPE_RULES: dict[str, TypeRule] = {}
 
@@ -239,7 +241,7 @@ class Builder:
 
     def take_size(self) -> DimExpr:
         """Return the symbol for a data-dependent size of an operator: a frontend's, or a new one."""
-        return self.new_sizes.pop(0) if self.new_sizes else symbol(self.graph.new_name("found"))
+        return self.new_sizes.pop(0) if self.new_sizes else symbol(self.graph.new_name(FOUND))
 
     def insert(self, node: Node, types: Sequence[Type], hint: str = "") -> list[Value]:
         """Insert `node` with results of `types`; return them."""

@@ -11,7 +11,7 @@ import sympy
 
 from ..ir.dims import DimExpr, simplify
 from ..ir.errors import ShapeError, UnsupportedOp
-from ..ir.graph import Builder, Value
+from ..ir.graph import FOUND, Builder, Value
 from ..ir.ranges import always_at_most
 
 #: sympy's relation -> (our op, whether its sides are exchanged).
@@ -42,9 +42,9 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
 
 
 def _without_names(b: Builder, condition: Any, message: str) -> str:
-    """Return a message in which sizes that only a run tells have no names."""
+    """Return a message without the names of sizes that data decide, if the builder made these names."""
     for name in sorted(map(str, condition.free_symbols)):
-        if name not in b.graph.symbols:
+        if name.startswith(FOUND) and name not in b.graph.symbols:
             message = re.sub(rf"\b{re.escape(name)}\b", "(that data decide)", message)
     return message
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from shapevm.compiler.ir.graph import Builder, Graph, SymbolInfo
+from shapevm.compiler.ir.graph import Builder, Graph
 from shapevm.compiler.ir.types import parse_type
 from shapevm.compiler.lower.fuse import fuse
 from shapevm.compiler.lower.lower import lower
@@ -134,7 +134,6 @@ def test_a_consumer_is_computed_in_the_pieces() -> None:
 
 def test_sizes_that_only_calls_tell_are_checked_against_numbers() -> None:
     graph = Graph("blocks")
-    graph.symbols["s0"] = SymbolInfo("s0")
     x, y = (graph.input(name, parse_type(f"f32[{rows}, 4]")) for name, rows in (("x", "1"), ("y", "s0")))
     out = B.concat(Builder(graph), [x, y], 1)
     assert [node.attrs["message"] for node in graph.body.nodes if node.op == "guard"] == [
