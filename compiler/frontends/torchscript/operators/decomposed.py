@@ -29,7 +29,7 @@ from ....ir.errors import UnsupportedOp
 from ....ir.graph import Value
 from ....ops import build as B
 from ....ops.complex import Complex, dtype_of
-from ....ops.conditions import add_guard
+from ....ops.conditions import add_guard, is_proved
 from ...dtypes import TORCH_DTYPES, element_name
 from ...exported_program import decomposition_table
 from ...fallback import Fallback, reason_against
@@ -222,14 +222,16 @@ class _Tracing:
         """Make the assumptions of tracing about sizes part of the contract, or a check of every call, except
         for those that exclude small sizes at which the trace is right."""
         known = {name: self._hint(symbol(name)) for name in self.contract}
-        for guard in self.env.guards:
-            condition = self.in_ours(self.symbols.translate(guard.expr))
+        found = [self.in_ours(self.symbols.translate(guard.expr)) for guard in self.env.guards]
+        for condition in sorted(found, key=lambda each: not isinstance(each, sympy.Eq)):
             broken = breaking(condition, known)
             if broken and all(map(is_right_at, broken)):
                 continue
             if isinstance(condition, sympy.Eq):
                 _LOG.info("%s fixes sizes: %s", overload, condition)
                 self.importer.require_equal(condition.lhs, condition.rhs)
+            elif not is_proved(self.importer.builder, condition):
+                _LOG.info("%s takes only sizes with %s", overload, condition)
             add_guard(
                 self.importer.builder, condition, f"{overload.split('.')[1]}: it must hold that {condition}"
             )

@@ -11,7 +11,7 @@ import torch
 
 from ....ir.dims import evaluate, symbol
 from ....ops import build as B
-from ....ops.complex import dtype_of
+from ....ops.complex import Complex, dtype_of
 from ...dtypes import TORCH_DTYPES
 from ...guards import excludes_0_and_1
 from ..values.values import is_size
@@ -38,7 +38,7 @@ def are_alike(
     call: Callable[..., Any], traced: Callable[..., Any], values: Sequence[Any], sizes: Sizes
 ) -> bool:
     """Return True if a trace gives what the operator gives for random numbers at these sizes. `values`: the
-    graph's values for their arguments; only sizes and tensors of floats are made."""
+    graph's values for their arguments; only sizes and tensors of floats, also as complex parts, are made."""
     source = torch.Generator().manual_seed(0)
     try:
         args = [_made(x, sizes, source) for x in values]
@@ -52,6 +52,8 @@ def are_alike(
 def _made(x: Any, sizes: Sizes, source: torch.Generator) -> Any:
     if is_size(x):
         return evaluate(x, sizes)
+    if isinstance(x, Complex):
+        return torch.complex(*(_made(part, sizes, source) for part in x.parts))
     dtype = TORCH_DTYPES[dtype_of(x)]
     if not dtype.is_floating_point:
         raise TypeError("random integers may be wrong indices, which not every operator checks")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from shapevm.compiler.frontends.torchscript.operators.decomposed import decomposed
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -104,6 +105,26 @@ def test_complex(function: Any, how: str) -> None:
         assert "PyTorch" not in str(exe)
         for args in calls:
             assert_close(exe(*args), program(*args), rtol=1e-4, atol=1e-5)
+
+
+def product_of_complex(left: Tensor, right: Tensor) -> Tensor:
+    made = torch.tensordot(torch.view_as_complex(left), torch.view_as_complex(right), ([1], [0]))
+    return torch.view_as_real(made)
+
+
+@pytest.mark.parametrize("is_narrowed", [False, True])
+def test_a_product_of_complex_tensors(is_narrowed: bool, monkeypatch: Any, caplog: Any) -> None:
+    """It is taken apart by torch, whose assumption that no size is 1 changes nothing, or has a log line."""
+    caplog.set_level("INFO", "shapevm")
+    if is_narrowed:
+        monkeypatch.setitem(decomposed.__globals__, "are_alike", lambda *_: False)
+    args = torch.randn(4, 3, 2), torch.randn(3, 5, 2)
+    program = torch.jit.trace(product_of_complex, args)
+    with shapevm.compile(program, args=args, strategy="generic") as exe:
+        for n, k in [(4, 3), (2, 2)] if is_narrowed else [(0, 3), (1, 3), (4, 1), (2, 2)]:
+            given = args[0][:n, :k], args[1][:k]
+            assert_close(exe(*given), product_of_complex(*given), rtol=1e-4, atol=1e-5)
+    assert ("aten.tensordot.default takes only sizes with Ne(s0, 1)" in caplog.text) is is_narrowed
 
 
 def test_complex_outputs_are_refused() -> None:
