@@ -182,7 +182,7 @@ def of_one_rank_where_there(a: Tensor, mask: Tensor | None, k: int) -> Tensor:
     if mask is not None and mask.dim() == 2:
         mask = mask.unsqueeze(0)
     if mask is not None:
-        if mask.size(0) == 1 and mask.dim() == 3:
+        if mask.dim() == 3:
             mask = mask.unsqueeze(0)
         return a + mask
     return a
