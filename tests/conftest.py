@@ -80,7 +80,8 @@ def pytest_collection_modifyitems(config, items):
     """Leave out what `tests/drawing.py` draws by the options."""
     if out := left_out(items, config.option):
         config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in set(out)]
+        gone = set(out)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session", autouse=True)
