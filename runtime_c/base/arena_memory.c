@@ -79,7 +79,7 @@ static int32_t grow(arena *a, size_t n_bytes) {
   a->is_trimmed = 0;
   if (n_bytes >= LARGE_BYTES) {
     size_t last = a->n_bytes > HUGE_PAGE ? a->n_bytes - HUGE_PAGE : 0;
-    madvise(a->data, huge, MADV_HUGEPAGE); /* it may refuse: then small pages it is */
+    memory_advise(a->data, (int64_t)huge);
     if (!a->n_used) madvise(a->data + last, a->n_bytes - last, MADV_DONTNEED); /* small pages become huge */
   }
   set_size(a, n_bytes);
