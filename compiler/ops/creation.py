@@ -14,7 +14,7 @@ from ..ir.dims import DimExpr, equal, format_dim
 from ..ir.errors import DtypeError, ShapeError, UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ir.promotion import DEFAULT_FLOAT, is_float
-from ..ir.types import TensorType, Type
+from ..ir.types import ScalarType, TensorType, Type
 from . import build as B
 from .conditions import add_guard
 from .declare import Composite, Op, Sample
@@ -117,11 +117,32 @@ OPS: tuple[Op, ...] = (
 # torch's overloads --------------------------------------------------------------------------------
 
 
+def _held(b: Builder, value: Any, dtype: str) -> Any:
+    """Return `value`, an integer that `dtype` must hold, as PyTorch's fills require: u8 takes negative ones
+    above -256. Raises DtypeError for another constant; what a run tells is checked by a guard."""
+    is_narrow = getattr(COMPUTE.get(dtype), "kind", "") in ("i", "u") and dtype != "i64"
+    if not is_narrow or isinstance(value, bool | float):
+        return value
+    limits = np.iinfo(COMPUTE[dtype])
+    low, high = int(limits.min) or -int(limits.max), int(limits.max)
+    message = f"a fill: the value must be {low} to {high}, which {dtype} holds"
+    if isinstance(value, int) and not low <= value <= high:
+        raise DtypeError(f"{message}; it is {value}", source=b.source)
+    is_number = isinstance(value, sympy.Expr) and value.is_integer
+    if is_number and not (dtype == "i32" and B.is_size(b, value)):  # whose limit no size reaches
+        add_guard(b, sympy.And(sympy.Ge(value, low), sympy.Le(value, high)), message)
+    if isinstance(value, Value) and isinstance(value.type, ScalarType) and value.type.kind == "int":
+        for sides in ((b.size(low), value), (value, b.size(high))):
+            b.apply("guard", b.one("int_le", *sides), message=message)
+    return value
+
+
 def full(
     b: Builder, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value everywhere; its own dtype unless one is given."""
-    return B.full(b, value, dtype or B.common_dtype(value), tuple(size))
+    dtype = dtype or B.common_dtype(value)
+    return B.full(b, _held(b, value, dtype), dtype, tuple(size))
 
 
 def zeros(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
@@ -150,7 +171,8 @@ def ones(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: 
 
 def full_like(b: Builder, x: Value, value: B.Tensorlike, *, dtype: str | None = None, **_: Any) -> Value:
     """The value in x's shape and dtype, or another."""
-    return B.full(b, value, dtype or B.dtype_of(x), B.shape_of(x))
+    dtype = dtype or B.dtype_of(x)
+    return B.full(b, _held(b, value, dtype), dtype, B.shape_of(x))
 
 
 def zeros_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
@@ -167,7 +189,8 @@ def new_full(
     b: Builder, x: Value, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value in x's dtype and another shape."""
-    return B.full(b, value, dtype or B.dtype_of(x), tuple(size))
+    dtype = dtype or B.dtype_of(x)
+    return B.full(b, _held(b, value, dtype), dtype, tuple(size))
 
 
 def new_zeros(b: Builder, x: Value, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:
@@ -329,7 +352,8 @@ def _evenly(
 
 def filled(b: Builder, x: Value, value: B.Tensorlike) -> Value:
     """value, a number or a 0-d tensor, in the shape and dtype of x."""
-    return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
+    dtype = B.dtype_of(x)
+    return B.expand(b, B.tensor_of(b, _held(b, value, dtype), dtype), B.shape_of(x))
 
 
 def scalar_tensor(b: Builder, value: B.Number, *, dtype: str | None = None, **_: Any) -> Value:

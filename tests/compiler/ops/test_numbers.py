@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import shapevm
 
@@ -147,3 +147,32 @@ def test_numbers_of_floats(kind: str, dtype: str) -> None:
 
 def test_numbers_of_integers() -> None:
     _is_right(INTEGERS, torch.int64)
+
+
+def filled(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    return torch.full([2], n, dtype=torch.uint8), x.to(torch.uint8).fill_(n)
+
+
+class Filled(nn.Module):
+    def forward(self, x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+        return filled(x, n.item())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("door", ["export", "script"])
+def test_fills_refuse_what_their_dtype_does_not_hold(door: str) -> None:
+    """As eager does: value cannot be converted to type uint8_t without overflow."""
+    x, made = torch.ones(3), int if door == "script" else torch.tensor
+    program = torch.jit.script(filled) if door == "script" else Filled()
+    with shapevm.compile(program, args=(x, made(3)), strategy="generic", options=NATIVE) as exe:
+        for n in (0, 255, -255):
+            torch.testing.assert_close(exe(x, made(n)), filled(x, n))
+        for n in (256, -256):
+            with pytest.raises(shapevm.errors.GuardError, match="-255 to 255, which u8 holds"):
+                exe(x, made(n))
+
+
+def test_a_constant_that_a_dtype_does_not_hold_is_one_sentence() -> None:
+    model = nn.Module()
+    model.forward = lambda x: torch.full_like(x, 300, dtype=torch.uint8)
+    with pytest.raises(shapevm.Error, match="cannot be called.*without overflow|must be -255 to 255"):
+        shapevm.compile(model, (torch.ones(3),), options=NATIVE)

@@ -220,7 +220,7 @@ def _copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Va
 def _fill(b: Builder, x: Any, value: Any) -> Any:
     if isinstance(x, Complex):
         return Complex(_fill(b, x.real, real_of(value)), _fill(b, x.imaginary, imaginary_of(b, value)))
-    return B.expand(b, B.tensor_of(b, value, B.dtype_of(x)), B.shape_of(x))
+    return _convert(b, "aten.fill.Scalar", x, value)
 
 
 #: By overload; with the arguments of converters.
