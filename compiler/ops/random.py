@@ -8,7 +8,7 @@ sequential.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log1p, pi
+from math import inf, log1p, nan, pi
 from typing import Any
 
 import numpy as np
@@ -336,6 +336,18 @@ def multinomial(b: Builder, p: Value, n: int, replacement: bool = False, **_: An
     return B.reshape(b, b.one("search", ends, at, right=True), [*outer, n])
 
 
+def checked_multinomial(b: Builder, p: Value, n: int, replacement: bool = False, **_: Any) -> Value:
+    """As `multinomial`, of weights that must be finite and at least 0, and in no row all 0."""
+    right = B.pointwise(b, "and", B.pointwise(b, "ge", p, 0.0), B.pointwise(b, "lt", p, inf))
+    total = B.reduce(b, "reduce_sum", B.where(b, right, p, nan), [len(B.shape_of(p)) - 1], False)
+    is_right = B.pointwise(b, "gt", total, 0.0)
+    every = B.reduce(b, "reduce_all", is_right, range(len(B.shape_of(total))), False)
+    name = dict(zip(b.graph.body.params, b.graph.inputs, strict=True)).get(p, "the probabilities")
+    message = f"multinomial: {name} must be finite and at least 0, and not all 0 in a row"
+    b.apply("guard", b.one("item", every), message=message)
+    return multinomial(b, p, n, replacement)
+
+
 def _each(expand: Callable[..., Any], *overloads: str) -> Composite:
     return Composite(tuple(f"aten.{overload}" for overload in overloads), expand)
 
@@ -372,5 +384,5 @@ COMPOSITES: tuple[Composite, ...] = (
     _each(alpha_dropout, "alpha_dropout.default"),
     _each(feature_alpha_dropout, "feature_alpha_dropout.default"),
     _each(rrelu, "rrelu.default"),
-    _each(multinomial, "multinomial.default"),
+    _each(checked_multinomial, "multinomial.default"),
 )

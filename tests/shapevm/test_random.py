@@ -98,6 +98,16 @@ def test_discrete(name: str) -> None:
     assert ((counts - expected)[kept] ** 2 / expected[kept]).sum() < 5 * len(wanted) + 25
 
 
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial_refuses_what_eager_refuses(replacement: bool) -> None:
+    """Negative, infinite and nan probabilities, and rows of zeros."""
+    exe = build(lambda x: torch.multinomial(x, 2, replacement), torch.ones(3, 4))
+    assert exe(torch.ones(2, 4)).shape == (2, 2)
+    for wrong in ([-1.0, 2, 3, 1], [math.nan, 1, 1, 1], [1, math.inf, 1, 1], [0.0] * 4):
+        with pytest.raises(shapevm.errors.GuardError, match="multinomial: x must be finite and at least 0"):
+            exe(torch.tensor([[1.0] * 4, wrong]))
+
+
 def test_alpha_dropout_keeps_mean_and_deviation() -> None:
     x = F.selu(torch.randn(N, generator=torch.Generator().manual_seed(0)))
     found = build(lambda v: F.alpha_dropout(v, 0.3, training=True), x[:3])(x)
