@@ -84,8 +84,8 @@ def serve(name: str, folder: Path, threads: int, scratch: Path) -> None:
 def started(names: Sequence[str], folder: Path, threads: int, scratch: Path) -> dict[str, Process]:
     """Return the peers that are installed; name the others."""
     found = {}
-    begun = [(name, Process(name, folder, threads, scratch)) for name in names]
-    for name, process in begun:
+    for name in names:  # one after the other: two of them write the same ONNX file
+        process = Process(name, folder, threads, scratch)
         if process.answer() is None:
             print(f"left out: {name}: {(scratch / f'{name}.log').read_text().splitlines()[-1]}")
         else:

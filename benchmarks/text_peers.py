@@ -75,6 +75,8 @@ def _onnx_folder(folder: Path, scratch: Path) -> Path:
         shutil.copytree(folder, copy)
         model = SentenceTransformer(str(copy), backend="onnx", model_kwargs={"export": True})
         model.save_pretrained(str(copy))
+        # The library writes a limit of 128 tokens, which only fastembed reads.
+        shutil.copy(folder / "tokenizer_config.json", copy)
         export_optimized_onnx_model(model, "O3", str(copy))
     return copy
 
