@@ -11,7 +11,7 @@ from ....ir.graph import Node, Value
 from ....ops.conditions import add_guard
 from ..values.regions import Region, take_back
 from ..values.scalars import condition_of
-from ..values.values import UNINITIALIZED, Fails, Variant, is_same
+from ..values.values import UNINITIALIZED, Fails, Maybe, Variant, is_same
 from ..walk import Walk
 from .joining import all_values, merger_of, taken, tie_all
 from .merging import Same
@@ -172,8 +172,10 @@ def _results(arms: Sequence[Region], i: int) -> list[Any]:
 
 
 def _under(flag: Value, made: Any, item: Sequence[Any]) -> Any:
-    """Return the result of a branch on a form from the items of both forms. If these differ in form, the same
-    flag selects it, so that dependent values match."""
+    """Return the result of a branch on a form from the items of both forms. If these differ in form, or one
+    is None, the same flag selects it, so that dependent values match."""
+    if isinstance(made, Maybe) and item[1] is None and not (item[0] is None or isinstance(item[0], Maybe)):
+        return Maybe(flag, made.value)
     if isinstance(made, Variant) and not any(isinstance(x, Variant) for x in item):
         return Variant(flag, made.other, made.one)
     return made

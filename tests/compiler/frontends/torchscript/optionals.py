@@ -186,3 +186,14 @@ def of_one_rank_where_there(a: Tensor, mask: Tensor | None, k: int) -> Tensor:
             mask = mask.unsqueeze(0)
         return a + mask
     return a
+
+
+@program((x(1, 1, 3, 4), x(3, 4), 2), (x(1, 1, 5, 2), x(5, 2), 3), (x(1, 1, 3, 4), None, 9))
+def of_one_size_where_there(a: Tensor, mask: Tensor | None, k: int) -> Tensor:
+    if mask is not None and mask.dim() == 2:
+        mask = mask.unsqueeze(0)
+    if mask is not None:
+        if mask.size(0) == 1 and mask.dim() == 3:
+            mask = mask.unsqueeze(0)
+        return a * k + mask
+    return a * k
