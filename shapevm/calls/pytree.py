@@ -153,7 +153,7 @@ class Constant(Node):
     def flatten(self, value: Any, path: str = "") -> list[Any]:
         if not _is_same(value, self.constant):
             shown = repr(value) if isinstance(value, _SCALARS) else described_value(value)
-            fix = ": compile it with an example of this argument" if self.constant is None else ""
+            fix = f": {_OTHER_FORM}" if self.constant is None else ""
             raise ArgumentError(
                 f"{path or 'value'} is {shown}; the program was compiled for {self.constant!r}{fix}"
             )
@@ -598,6 +598,10 @@ def _zero(kind: columns.Kind) -> Any:
 
 
 _SCALARS = (type(None), bool, int, float, str)
+_OTHER_FORM = (
+    "compile it with an example of this argument, or use shapevm.accelerate, which compiles a program for "
+    "each form"
+)
 
 
 def _is_same(value: Any, constant: Any) -> bool:
