@@ -42,7 +42,7 @@ worker._PROGRAM = worker._PROGRAM.replace("if {is_background}:", "if False:")
 
 EXE = shapevm.load(os.environ["MODEL"], strategy=os.environ["STRATEGY"])
 EXE(np.ones((5, 64), np.float32))  # in the parent of workers
-EXE.specialisation.wait(20)  # a fork in C while another thread waits for the interpreter may hang
+assert EXE.specialisation.wait(120)  # a fork in C while another thread waits for the interpreter may hang
 BEATS = [time.monotonic()]
 
 
