@@ -18,12 +18,13 @@ from ..ir.graph import Builder, Value
 from ..ir.promotion import DEFAULT_FLOAT, SCALAR, TENSOR, ZERO_DIM, Operand, result_dtype, scalar_dtype
 from ..ir.ranges import bounds
 from ..ir.types import ScalarType, TensorType
-from .conditions import add_guard
+from .conditions import add_guard, equation
 from .rules import Shape, equal_shapes, may_equal, show
 
 Number: TypeAlias = bool | int | float | sympy.Expr
 Tensorlike: TypeAlias = Value | Number
 MAX_PARTS, MAX_SYMBOLIC_PARTS = 32, 10  # of one concat: limits of its kernel
+MAX_CLAMPS = 4  # Min and Max in a size of several broadcast ones; sympy takes seconds for a hundred
 _SCALARS = {"bool": "bool", "int": "i64", "float": DEFAULT_FLOAT}
 
 
@@ -434,9 +435,19 @@ def _common_size(b: Builder, op: str, sizes: Sequence[DimExpr]) -> DimExpr:
     common = sympy.sympify(sizes[0])
     for size in map(sympy.sympify, sizes[1:]):
         message = f"{op}: sizes {format_dim(common)} and {format_dim(size)} must be equal, or one of them 1"
-        add_guard(b, sympy.Or(sympy.Eq(common, size), sympy.Eq(common, 1), sympy.Eq(size, 1)), message)
-        common = sympy.Max(common, size) * sympy.Min(1, common, size)
+        add_guard(b, sympy.Or(equation(common, size), equation(common, 1), equation(size, 1)), message)
+        if sum(each.count(kind) for each in (common, size) for kind in (sympy.Min, sympy.Max)) > MAX_CLAMPS:
+            common = sympy.sympify(_computed_common_size(b, common, size))
+        else:
+            common = sympy.Max(common, size) * sympy.Min(1, common, size)
     return simplify(common)
+
+
+def _computed_common_size(b: Builder, one: DimExpr, other: DimExpr) -> DimExpr:
+    """Return the size to which two broadcast as a name for what a call computes, which does not grow."""
+    sizes = [full(b, size, "i64") for size in (one, other)]
+    least, most = pointwise(b, "minimum", *sizes), pointwise(b, "maximum", *sizes)
+    return size_of(b, pointwise(b, "mul", most, pointwise(b, "minimum", least, 1)))
 
 
 def repeated(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
@@ -457,7 +468,7 @@ def of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
     if equal(found, size):
         return x
     message = f"{op}: sizes {format_dim(found)} and {format_dim(size)} must be equal"
-    add_guard(b, sympy.Eq(sympy.sympify(found), sympy.sympify(size)), message)
+    add_guard(b, equation(found, size), message)
     return take(b, x, axis, 0, size)
 
 

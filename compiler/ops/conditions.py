@@ -41,6 +41,16 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
             b.apply("guard", truth(b, part), message=_without_names(b, part, message))
 
 
+def equation(one: DimExpr, other: DimExpr) -> Any:
+    """Return the condition that two sizes are equal. Where they have clamps, sympy does not compare each with
+    each, which takes seconds."""
+    one, other = sympy.sympify(one), sympy.sympify(other)
+    has_clamps = one.has(sympy.Min, sympy.Max) or other.has(sympy.Min, sympy.Max)
+    if has_clamps and isinstance(difference := simplify(one - other), int):
+        return sympy.true if difference == 0 else sympy.false
+    return sympy.Eq(one, other, evaluate=not has_clamps)
+
+
 def _without_names(b: Builder, condition: Any, message: str) -> str:
     """Return a message without the names of sizes that data decide, if the builder made these names."""
     for name in sorted(map(str, condition.free_symbols)):

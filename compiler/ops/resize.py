@@ -451,5 +451,5 @@ COMPOSITES: tuple[Composite, ...] = (
     *_of_both("_upsample_bilinear2d_aa", *_antialiased(_smoothing_linear)),
     *_of_both("_upsample_bicubic2d_aa", *_antialiased(_smoothing_cubic)),
     *_of_both("_upsample_lanczos2d_aa", *_antialiased(_smoothing_lanczos)),
-    Composite(("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default"), _grid_sample),
+    Composite(tuple(f"aten.grid_sampler{n}.default" for n in ("", "_2d", "_3d")), _grid_sample),
 )

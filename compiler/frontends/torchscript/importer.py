@@ -170,9 +170,9 @@ def _import(
             continue
         if assumptions.chosen:
             _LOG.info("broadcasting as in the example: %s", importer.inputs.shown(assumptions.chosen))
-        kept = dict.fromkeys(sorted(assumptions.kept - set(assumptions.sizes)), "not 1")
-        if kept:
-            _LOG.info("squeezing as in the example: %s", importer.inputs.shown(kept))
+        squeezed = {n: x for n, x in sorted(assumptions.squeezed.items()) if n not in assumptions.sizes}
+        if squeezed:
+            _LOG.info("squeezing as in the example: %s", importer.inputs.shown(squeezed))
         if importer.python_functions:
             names = ", ".join(sorted(importer.python_functions))
             _LOG.warning("loops and branches of Python functions are as in the example: %s", names)

@@ -33,8 +33,8 @@ class Assumptions:
     unbound, `unbinds_as_example`: into as many parts as in the example; `may_call_torch`: PyTorch is called
     for operators without a kernel; `steps`: of all walks; `examples`: the example's sizes for which `sizes`
     may have entries, by name; `chosen`: those of `sizes` that broadcasting takes from the example;
-    `kept`: sizes that squeezing takes not to be 1, as in the example; `is_operator_refused`: an operator of
-    tensors was refused."""
+    `squeezed`: sizes that squeezing takes to be "1" or "not 1", as in the example; `is_operator_refused`: an
+    operator of tensors was refused."""
 
     sizes: dict[str, DimExpr] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Assumptions:
     steps: Steps = field(default_factory=Steps)
     examples: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, DimExpr] = field(default_factory=dict)
-    kept: set[str] = field(default_factory=set)
+    squeezed: dict[str, str] = field(default_factory=dict)
     is_operator_refused: bool = False
 
     def size(self, name: DimExpr) -> DimExpr:

@@ -58,7 +58,8 @@ def _expand(importer: Walk, x: Tensor, sizes: List, *_: Any) -> Any:
 
 def _squeeze(importer: Walk, x: Tensor, dim: Any = None) -> Any:
     """x.squeeze(dim), of an axis that in the example is of size 1 or is not: calls must agree. A named axis
-    with a run-time size must have size 1; the only one of a vector may have it."""
+    with a run-time size, or one such as half of an input's size that is 1 in the example, must have size 1;
+    the only one of a vector may have it."""
     given, shape = x, B.shape_of(importer.tensors.read(x))
     if dim is None and len(shape) == 1 and is_size(shape[0]) and importer.example_of(shape[0]) is None:
         return library.run(importer, "squeezed", [x])
@@ -66,12 +67,17 @@ def _squeeze(importer: Walk, x: Tensor, dim: Any = None) -> Any:
     for axis in axes if shape else ():
         if not isinstance(shape[axis], int):
             importer.require_equal(shape[axis], 1)
-        if isinstance(dim, int) and is_size(shape[axis]) and importer.example_of(shape[axis]) is None:
+        if not is_size(shape[axis]):
+            continue
+        example = importer.example_of(shape[axis])
+        if isinstance(dim, int) and example in (None, 1):
+            if example:
+                importer.assumptions.squeezed[str(shape[axis])] = "1"
             is_one = sympy.Eq(sympy.sympify(shape[axis]), 1)
             add_guard(importer.builder, is_one, f"squeeze: axis {axis} must have size 1")
             x = view(importer, "aten.narrow.default", x, (axis, 0, 1), {})
-        elif is_size(shape[axis]) and not always_at_most(2, shape[axis], importer.graph.symbols):
-            importer.assumptions.kept.add(str(shape[axis]))
+        elif not always_at_most(2, shape[axis], importer.graph.symbols):
+            importer.assumptions.squeezed[str(shape[axis])] = "not 1"
     return NotImplemented if x is given else view(importer, "aten.squeeze.dim", x, (dim,), {})
 
 

@@ -92,6 +92,21 @@ def of_equal_sides(a: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Ten
     )
 
 
+def greatest_of_windows(rows: Tensor, window: Tensor) -> Tensor:
+    padded = F.pad(rows, [0, window.shape[0] - 1])
+    made, n = padded[:, : rows.shape[1]], rows.shape[1]
+    for i in range(1, 6):
+        made = torch.maximum(made, padded[:, i : n + i])
+    return made
+
+
+def turned(images: Tensor, angles: Tensor) -> Tensor:
+    cos, sin, zero = angles.cos(), angles.sin(), angles * 0
+    matrices = torch.stack([cos, -sin, zero, sin, cos, zero], 1).reshape(-1, 2, 3)
+    grid = F.affine_grid(matrices, [matrices.shape[0], 1, 4, 5], align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)
+
+
 PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "transforms of a length": (transforms_of_a_length, [(x(n, m, 3),) for n, m in ((5, 6), (1, 4), (8, 12))]),
     "norms that learn": (
@@ -102,6 +117,11 @@ PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
         of_equal_sides,
         [(x(n, 2, k, 7), x(m, 2, 3, 4), x(m)) for n, k, m in ((1, 5, 1), (3, 5, 2), (5, 8, 1), (0, 3, 3))],
     ),
+    "windows of a free length": (
+        greatest_of_windows,
+        [(x(2, n), x(m)) for n, m in ((5, 6), (1, 6), (0, 7))],
+    ),
+    "samples of a grid": (turned, [(x(n, 2, m, 6), x(n)) for n, m in ((2, 5), (1, 3), (4, 1))]),
     "powers": (powers, [(x(n, m),) for n, m in ((3, 4), (1, 2), (2, 7))]),
     "rows from a tensor": (
         rows_from_a_tensor,
@@ -213,6 +233,15 @@ def test_axes_that_a_squeeze_keeps_are_logged(caplog: pytest.LogCaptureFixture) 
         assert "squeezing as in the example: axis 0 of a is not 1, axis 1 of b is not 1" in caplog.text
         with pytest.raises(shapevm.Error, match="must not be 1 in a call"):
             exe(x(4, 5), x(4, 1))
+
+
+def test_halves_that_a_squeeze_drops_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    program = torch.jit.trace(lambda a: tuple(half.squeeze(1) for half in a.chunk(2, 1)), x(3, 2))
+    with caplog.at_level("INFO", logger="shapevm"), shapevm.compile(program, args=(x(3, 2),)) as exe:
+        assert "squeezing as in the example: floordiv(s1 + 1, 2) is 1" in caplog.text
+        assert_close(exe(x(5, 2)), program(x(5, 2)))
+        with pytest.raises(shapevm.Error, match="squeeze: axis 1 must have size 1"):
+            exe(x(5, 4))
 
 
 def test_a_trial_of_small_sizes_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
