@@ -5,7 +5,7 @@
 
 Weights take turns, more of them than the last-level cache holds. The read stream is a kernel of our own
 that only adds up, 16 places at once, over as many bytes in the same kind of pages, in turn with the products:
-the faster of one that asks for lines ahead and one that does not.
+the faster of one that prefetches lines and one that does not.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _figure(name: str, options: dict[str, Any]) -> Figure:
 
 @contextmanager
 def _seconds_of_operators() -> Iterator[Callable[[], float]]:
-    """Return what tells the seconds that eager has spent in nms and roi_align since."""
+    """Return a function that returns the seconds that eager has spent in nms and roi_align since."""
     torchvision, spent = vision.torchvision(), [0.0]
     places = [(torchvision.ops.boxes, "nms"), (torchvision.ops.poolers, "roi_align")]
     originals = [getattr(module, name) for module, name in places]

@@ -61,7 +61,7 @@ def resident() -> int:
 
 
 def opened(runtime: str, n_cpus: int) -> Any:
-    """Return an engine with so many threads."""
+    """Return an engine with `threads` threads."""
     if runtime == "openvino":
         import openvino
 

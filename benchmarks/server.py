@@ -101,7 +101,7 @@ def requests(texts: Sequence[str]) -> list[bytes]:
 async def closed_loop(
     port: int, given: Sequence[bytes], n_clients: int, seconds: float
 ) -> list[tuple[bytes, float]]:
-    """Return each request of clients that never pause, answered in so many seconds, and its milliseconds."""
+    """Return each request of clients that never pause, answered within `seconds`, and its milliseconds."""
     found, clients = [], Clients(port)
 
     async def work(index: int) -> None:

@@ -135,7 +135,7 @@ def serve(connection: int, file: int, do: Callable[[Job | TilesJob], Answer] = a
             else:
                 made = _done(job, do)
             payload = pickle.dumps(made)
-            write_payload(file, payload)  # if it does not fit, this process ends, which tells the parent
+            write_payload(file, payload)  # if it does not fit, this process ends, which the parent notices
             link.sendall(len(payload).to_bytes(LENGTH_BYTES))
 
 

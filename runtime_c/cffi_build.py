@@ -141,7 +141,7 @@ int32_t svm_frame_call(svm_frame *frame) {
   static const svm_call_options OPTIONS = {.strategy = -1, .poll = svm_poll_signals};
   int32_t code = svm_call_with(frame->program, &OPTIONS, frame->function, frame->inputs, frame->n_inputs,
                                &allocator, frame->outputs, frame->n_outputs, frame->error);
-  if (code == SVM_ERROR_MEMORY) return -1; /* perhaps frame_allocate's refusal: the general call tells */
+  if (code == SVM_ERROR_MEMORY) return -1; /* perhaps frame_allocate's refusal: the general call finds out */
   if (code != SVM_OK) return code;
   for (int32_t i = 0; i < frame->n_outputs; i++) {
     svm_value *value = &frame->outputs[i];

@@ -26,7 +26,7 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def _change(model: nn.Module, training: bool) -> None:
-    """Change a module's mode as far as its parts have one, including other effects of its own `train`."""
+    """Change a module's mode as far as its parts have one, including other effects of its `train` method."""
     with suppress(NotImplementedError):
         model.train(training)
         return

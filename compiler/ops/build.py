@@ -473,8 +473,8 @@ def of_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
 
 
 def of_matching_size(b: Builder, op: str, x: Value, axis: int, size: DimExpr) -> Value:
-    """Return `of_size` of an axis, which may count from the end, where only a call tells whether the sizes
-    are equal; else `x`, which `op` itself checks."""
+    """Return `of_size` of an axis, which may count from the end, where it is only known at run time whether
+    the sizes are equal; else `x`, which `op` itself checks."""
     axis %= len(shape_of(x))
     return x if is_known(shape_of(x)[axis] - size) else of_size(b, op, x, axis, size)
 

@@ -119,7 +119,7 @@ OPS: tuple[Op, ...] = (
 
 def _held(b: Builder, value: Any, dtype: str) -> Any:
     """Return `value`, an integer that `dtype` must hold, as PyTorch's fills require: u8 takes negative ones
-    above -256. Raises DtypeError for another constant; what a run tells is checked by a guard."""
+    above -256. Raises DtypeError for another constant; a run-time value is checked by a guard."""
     is_narrow = getattr(COMPUTE.get(dtype), "kind", "") in ("i", "u") and dtype != "i64"
     if not is_narrow or isinstance(value, bool | float):
         return value

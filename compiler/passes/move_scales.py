@@ -166,7 +166,7 @@ Bytes = tuple[Value, Value, "Value | None"]  # q, scale and zero point of rows
 MOVES = ("permute", "reshape")
 BITS = {"int4": 4, "int8": 8, "bf16": 16}  # of an element, by storage format
 TOO_WIDE = "an integer without its zero point needs more than eight bits"
-TOO_LONG = "sums of so many products of bytes may not fit in 32 bits"
+TOO_LONG = "sums of that many products of bytes may not fit in 32 bits"
 HALF = ("f16", "bf16")
 
 

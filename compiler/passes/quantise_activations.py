@@ -176,7 +176,7 @@ def _without_bytes(node: Node) -> str:
     if len(shape_of(x)) < 2 or not isinstance(k, int) or not isinstance(channels, int) or not k > 0:
         return "no kernel of bytes has such operands"
     if not is_short_enough(k):
-        return "sums of so many products of bytes may not fit in 32 bits"
+        return "sums of that many products of bytes may not fit in 32 bits"
     if node.op == "matmul":
         return "" if k >= FEW_STEPS else f"sums of fewer than {FEW_STEPS} products gain nothing"
     is_plain = not node.attrs["planes"] and set(node.attrs["expansion"]) == {1}

@@ -55,7 +55,7 @@ def _code_of(name: str) -> bytes:
 
 
 def llvm_version() -> bytes:
-    """Return what tells versions of llvmlite apart: its file of them. importlib.metadata, which is asked if
+    """Return what distinguishes versions of llvmlite: its file of them. importlib.metadata, which is asked if
     there is none, would take 1.4 MiB."""
     spec = find_spec("llvmlite")
     file = os.path.join(os.path.dirname(spec and spec.origin or ""), "_version.py")

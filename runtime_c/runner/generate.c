@@ -117,7 +117,7 @@ static int share_state(generation *g) {
     const svm_value *v = &g->forward.values[i];
     if (strncmp(name, "state.", 6)) continue;
     if (v->tag == SVM_TAG_TENSOR && v->tensor.rank && v->tensor.sizes[0] < g->most)
-      code = usage("the cache cannot hold so many tokens: compile the model with more cache_tokens", "");
+      code = usage("the cache is too small for these tokens: compile the model with more cache_tokens", "");
     for (int j = 0; j < 2; j++) {
       int32_t own = find_input(&OTHERS[j]->call, name, strlen(name));
       if (own >= 0) OTHERS[j]->values[own] = *v;

@@ -37,7 +37,7 @@ def drawn(logits: Any, tokens: Any, numbers: Any, integers: Any, mask: Any) -> A
 
 
 def _penalised(logits: Any, tokens: Any, penalty: Any) -> Any:
-    """Divide positive logits of tokens that stand, and multiply negative ones."""
+    """Divide positive logits of tokens that were drawn before, and multiply negative ones."""
     none = call("aten.full.default", [logits.shape[0]], 0.0)
     stands = call("aten.scatter.value", none, 0, tokens, 1.0) > 0.0
     return _where(stands, _where(logits > 0.0, logits / penalty, logits * penalty), logits)

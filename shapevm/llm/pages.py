@@ -24,7 +24,7 @@ class Room(NamedTuple):
 
 
 def room_of(cache_tokens: int, cache: str = "f32") -> Room:
-    """Return the room of a cache of so many positions, kept in "f32", "bf16", or "int8" with a scale for each
+    """Return the size of a cache of these positions, kept in "f32", "bf16", or "int8" with a scale for each
     position and head. Raises ArgumentError for another number or name."""
     if isinstance(cache_tokens, bool) or not isinstance(cache_tokens, int) or not 1 <= cache_tokens < 1 << 24:
         raise ArgumentError(f"cache_tokens is {cache_tokens!r}; it must be a whole number from 1 to 16777215")

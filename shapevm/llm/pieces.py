@@ -22,7 +22,7 @@ class Pieces:
         self._tokenizer = tokenizer
         self._tokens: list[int] = []
         self._first = 0  # a token's text depends on those before: these are decoded with it
-        self._sent = 0  # so many tokens' texts are returned
+        self._sent = 0  # the number of tokens whose texts were returned
 
     def add(self, token: int) -> str:
         """Return the text that a token adds; "" if its last character is not complete."""

@@ -109,7 +109,7 @@ def _key(data: bytes, numbers: Mapping[str, int]) -> str:
 
 @cache
 def compiler() -> str:
-    """Return what tells this compiler from others: the versions of its packages and, as in a source tree
+    """Return what distinguishes compilers: the versions of its packages and, as in a source tree
     versions stay, the sizes and times of its files."""
     digest = hashlib.sha256()
     for name in ("shapevm", "llvmlite"):

@@ -16,7 +16,7 @@ from ..vm.cancel import CancelFlag
 
 #: Tokens from which on longer batches are hardly faster. A batch has more only where many tokens wait.
 SHORT = 64
-#: A request of n tokens is passed by later ones of at most so many times n tokens.
+#: A request of n tokens is passed by later ones of at most this many times n tokens.
 PATIENCE = 4
 
 
@@ -115,7 +115,7 @@ class Batcher:
                     self._tokens -= sum(job.costs[job.begun :])
 
     def close(self, seconds: float = 1.0) -> None:
-        """End the threads after the batches that wait, at most so many seconds later."""
+        """End the threads after the batches that wait, at most that many seconds later."""
         with self._ready:
             self._is_closed = True
             self._ready.notify_all()

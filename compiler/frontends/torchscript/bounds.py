@@ -25,7 +25,7 @@ class Steps:
         if self.n > MAX_STEPS:
             raise UnsupportedOp(
                 f"importing the program takes more than {MAX_STEPS:,} steps; write its loops over ranges "
-                "that an argument tells, then they are not unrolled"
+                "whose length is an argument: they are not unrolled"
             )
 
 

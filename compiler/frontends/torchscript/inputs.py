@@ -212,7 +212,7 @@ class Inputs:
         if path not in self._varying or inner is None or "Tensor" not in inner.annotation_str:
             return ""
         if not x:
-            return "the example is an empty list, which tells no dtype and rank; compile with a tensor in it"
+            return "the example is an empty list, which has no dtype and rank; compile with a tensor in it"
         tensors = [item for item in x if isinstance(item, torch.Tensor)]
         types = dict.fromkeys(f"{dtype_name(item.dtype)} and rank {item.ndim}" for item in tensors)
         if len(types) > 1:

@@ -290,7 +290,7 @@ class Rules:
         known = state.registers.get(i["cond"])
         layout = layout_of(known, state)
         if isinstance(known, Number) and known.varies:
-            layout = self._mixed("a branch", i, [], "asks for the number of rows")
+            layout = self._mixed("a branch", i, [], "depends on the number of rows")
         elif not isinstance(layout, Shared):
             layout = self._mixed("a branch", i, [layout], "reads the data of rows")
         if isinstance(layout, Mixed):

@@ -95,7 +95,7 @@ def _input_layout(name: str, sizes: Sequence[Number]) -> Layout:
     if not found:
         return Shared()
     if len(found) > 1 or sizes[found[0]].value % BATCH:
-        return Mixed.by(f"input {name}: its sizes are not so many for each row")
+        return Mixed.by(f"input {name}: its sizes are no multiples of the rows")
     inner = sizes[found[0]].value // BATCH
     for size in sizes[found[0] + 1 :]:
         inner *= size.value
@@ -115,7 +115,7 @@ def _verdict(walk: Walk, name: str, known: Known, state: State) -> Verdict:
     is_square = any(verdict.sizes[axis].value % BATCH**2 == 0 for axis in varying)  # n rows for each of n
     if verdict.causes or (varying == [p[0] for p in (verdict.place,) if p] and not is_square):
         return verdict
-    return replace(verdict, layout=Mixed.by(f"result {name}: its sizes are not so many for each row"))
+    return replace(verdict, layout=Mixed.by(f"result {name}: its sizes are no multiples of the rows"))
 
 
 def row_symbols(program: Program) -> dict[str, list[Verdict]]:

@@ -186,7 +186,7 @@ def listed(case: Case) -> tuple[bool, str]:
 
 
 def elements(shape: tuple[Size, ...]) -> int | None:
-    """Return the elements of a buffer, None where a call tells."""
+    """Return the elements of a buffer, None where they are known at run time."""
     return math.prod(shape) if all(isinstance(size, int) for size in shape) else None
 
 

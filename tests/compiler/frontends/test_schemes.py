@@ -50,7 +50,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def weights(exe: shapevm.Executable, folder: Path) -> list[dict]:
-    """Return what `inspect` tells of the weights."""
+    """Return what `inspect` says of the weights."""
     exe.save(folder / "model.svm")
     return inspection(folder / "model.svm")["rounded_weights"]
 

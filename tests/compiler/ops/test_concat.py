@@ -100,7 +100,7 @@ def test_pieces(name: str, function: Callable[..., Any], specs: Any) -> None:
 
 
 def test_assignments() -> None:
-    check(assigned, X, (6, 2, 17))  # torch asks for 2 rows at least
+    check(assigned, X, (6, 2, 17))  # torch requires at least 2 rows
 
 
 def test_a_pad_is_one_kernel_without_corners() -> None:

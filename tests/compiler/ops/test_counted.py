@@ -302,7 +302,7 @@ def test_a_place_below_zero_of_an_empty_axis() -> None:
 
 
 def test_arange_by_a_size() -> None:
-    """Counted in steps of a size that calls tell, which must not be 0."""
+    """Counted in steps of a run-time size, which must not be 0."""
     model = Function(lambda x: (torch.arange(0, x.numel(), x.shape[0]), torch.arange(1, 20, x.shape[0]) * 2))
     rows = ({0: torch.export.Dim("rows", min=1, max=64)},)
     exe = shapevm.compile(model, (torch.ones(4, 3),), dynamic_shapes=(rows,), strategy="generic")

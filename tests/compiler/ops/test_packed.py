@@ -1,4 +1,4 @@
-"""Packed sequences through TorchScript and torch.export: lengths that a call tells, against eager PyTorch."""
+"""Packed sequences through TorchScript and torch.export: run-time lengths, against eager PyTorch."""
 
 import subprocess
 import sys

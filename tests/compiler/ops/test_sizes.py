@@ -1,4 +1,4 @@
-"""Results without elements, and sizes that PyTorch takes for equal where only a call tells."""
+"""Results without elements, and sizes that PyTorch takes for equal and that are known at run time."""
 
 from __future__ import annotations
 

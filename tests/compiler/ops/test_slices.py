@@ -1,4 +1,4 @@
-"""Slices whose ends only a call tells: PyTorch's clamping, at sizes where an end is negative too."""
+"""Slices with run-time ends: PyTorch's clamping, at sizes where an end is negative too."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_small_cache_and_other_programs_are_refused(tmp_path: Path) -> None:
     with from_pretrained(tmp_path, cache_tokens=32) as model:
         model.save(tmp_path / "model.svm")
     done = run(tmp_path / "model.svm", [3] * 30, "--generate", 4)
-    assert done.returncode == 2 and "the cache cannot hold so many tokens" in done.stderr
+    assert done.returncode == 2 and "the cache is too small for these tokens" in done.stderr
     assert len(run(tmp_path / "model.svm", [3] * 30, "--generate", 2).stdout.split()) == 2
 
     class Plain(nn.Module):

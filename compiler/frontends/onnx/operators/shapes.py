@@ -284,7 +284,7 @@ def _pad_axes(call: Call, rank: int) -> list[int]:
 
 
 def _padded(call: Call, x: Value, axis: int, low: DimExpr, high: DimExpr, mode: str) -> Value:
-    """Return x with positions of its own around an axis: the edge, a reflection, or around the end."""
+    """Return x padded along an axis with its own values: the edge, a reflection, or around the end."""
     b, size = call.b, B.shape_of(x)[axis]
     places = B.iota(b, simplify(size + low + high))
     places = B.pointwise(b, "sub", places, B.full(b, low, "i64") if not isinstance(low, int) else low)

@@ -101,8 +101,8 @@ class Tensors:
         """Set the value of `x`, and update everything that `x` is a view of."""
         if not self.given.isdisjoint(_reachable(x.memory)):
             raise UnsupportedOp(
-                "a tensor is changed in place that may be in a list among the arguments whose length a call "
-                "tells; change a copy of it instead, as x.clone() makes"
+                "a tensor is changed in place that may be an element of an argument, a list of run-time "
+                "length; change a copy of it instead, as x.clone() makes"
             )
         self._note(x.memory)
         owner, whole = x, value

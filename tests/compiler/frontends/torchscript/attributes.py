@@ -1,4 +1,4 @@
-"""Programs whose calls tell an operator's axis, eps, scale, slope or bounds."""
+"""Programs with run-time axes, eps, scales, slopes or bounds of operators."""
 
 from __future__ import annotations
 

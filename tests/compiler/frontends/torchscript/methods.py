@@ -1,4 +1,4 @@
-"""Programs that call the methods of lists, and functions of `math`, on values that only a call tells."""
+"""Programs that call the methods of lists, and functions of `math`, on run-time values."""
 
 from __future__ import annotations
 

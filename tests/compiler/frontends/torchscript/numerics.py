@@ -1,4 +1,4 @@
-"""Differences, integrals, special functions, histograms and pairs, with numbers that a call tells."""
+"""Differences, integrals, special functions, histograms and pairs, with run-time numbers."""
 
 from __future__ import annotations
 

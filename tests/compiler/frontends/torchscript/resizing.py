@@ -1,4 +1,4 @@
-"""Interpolation and grids of places with sizes, scales and modes that a call tells."""
+"""Interpolation and sampling grids with sizes, scales and modes known at run time."""
 
 from __future__ import annotations
 

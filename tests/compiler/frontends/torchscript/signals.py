@@ -1,4 +1,4 @@
-"""Windows of signals and lines of numbers whose lengths and steps a call tells."""
+"""Windows of signals and ranges of numbers with run-time lengths and steps."""
 
 from __future__ import annotations
 

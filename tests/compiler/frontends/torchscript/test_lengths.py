@@ -61,7 +61,7 @@ def test_elements_are_checked_in_the_runner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "ts, why",
     [
-        ([], "the example is an empty list, which tells no dtype and rank; compile with a tensor in it"),
+        ([], "the example is an empty list, which has no dtype and rank; compile with a tensor in it"),
         (
             [torch.ones(2), torch.arange(2)],
             "its tensors in the example are of f32 and rank 1, i64 and rank 1",

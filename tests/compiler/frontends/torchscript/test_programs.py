@@ -186,7 +186,7 @@ def _tensors(x: Any) -> Any:
 
 
 def assert_same(found: Any, wanted: Any) -> None:
-    """Assert that results are equal: strings exactly, numbers within what rounding tells."""
+    """Assert that results are equal: strings exactly, numbers up to rounding."""
     if isinstance(wanted, str):
         assert found == wanted
     elif isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""Traced programs as packages write them, and what only a call tells of their sizes: equal to the trace at
+"""Traced programs as packages write them, and their run-time sizes: equal to the trace at
 several sizes, with nothing called in PyTorch."""
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_traced(name: str) -> None:
 
 
 class Joined(nn.Module):
-    """A norm of features beside bands, of which a call tells the number."""
+    """A norm of features beside bands, whose number is known at run time."""
 
     def __init__(self) -> None:
         super().__init__()

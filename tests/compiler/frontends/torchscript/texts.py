@@ -1,4 +1,4 @@
-"""Programs whose strings only a call tells."""
+"""Programs with run-time strings."""
 
 from __future__ import annotations
 

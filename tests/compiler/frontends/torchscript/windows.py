@@ -1,4 +1,4 @@
-"""Operators whose windows, strides, offsets, scales or groups only a call tells."""
+"""Operators with run-time windows, strides, offsets, scales or groups."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_what_forbids_it_is_named_with_its_line(name: str, forbidden: list[Verdi
 def test_a_copy_for_each_row_is_no_row_of_its_own(tmp_path) -> None:
     """A result has as many rows for each row as there are rows, so none of its axes is one of rows."""
     every = found(lambda m, x: x[:, 0].expand(x.shape[0], -1, -1).reshape(-1, 16).cos(), "batch", tmp_path)
-    assert [v.causes for v in every] == [["result it: its sizes are not so many for each row"]]
+    assert [v.causes for v in every] == [["result it: its sizes are no multiples of the rows"]]
 
 
 def test_results_are_judged_one_by_one(tmp_path) -> None:
@@ -186,7 +186,7 @@ def test_branches_on_the_number_of_rows_and_on_their_data_are_named() -> None:
           return values=(r0)
     """
     (verdict,) = verdicts(assemble(text), "n")
-    assert verdict.causes == ["a branch at model.py:3: asks for the number of rows"]
+    assert verdict.causes == ["a branch at model.py:3: depends on the number of rows"]
     data = text.replace("int d=r2 value=4", "item d=r2 a=r0 at=()").replace("a=r1 b=r2", "a=r2 b=r2")
     (verdict,) = verdicts(assemble(data), "n")
     assert verdict.causes == ["item at model.py:3: reads the data of rows"]
