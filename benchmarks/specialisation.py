@@ -17,11 +17,11 @@ from measure import Figure, median, seconds
 from shapevm.vm.artifact import read, write
 
 import shapevm
+from shapevm.calls.profiles import Profile
+from shapevm.calls.profiles import read as read_profile
 from shapevm.specialise.bake import all_exact, bake
 from shapevm.specialise.buckets import add_keys, cells, keys_of
 from shapevm.specialise.kernel_store import open_store
-from shapevm.specialise.profiles import Profile
-from shapevm.specialise.profiles import read as read_profile
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from encoder import SentenceEncoder, dynamic_shapes, example_inputs

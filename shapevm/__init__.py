@@ -20,6 +20,7 @@ from .settings import settings
 
 if TYPE_CHECKING:
     from .build.options import Options
+    from .calls.profiles import record
     from .calls.value_info import ValueInfo
     from .compiler.frontends.importer import converter
     from .compiler.ir.errors import ArchiveError, UnsupportedOp
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from .pytorch.accelerated import accelerate
     from .reports.metrics import PrometheusCollector
     from .runner import runner_path, sdk
-    from .specialise.profiles import record
     from .text import CrossEncoder, SentenceEncoder
     from .vm.cancel import CancelFlag
     from .vm.codes import Strategy
@@ -55,7 +55,7 @@ _LAZY = {
     "PrometheusCollector": ".reports.metrics", "ArchiveError": ".compiler.ir.errors",
     "Error": ".vm.errors", "Executable": ".program.executable", "ShapeError": ".vm.errors",
     "Stats": ".program.statistics", "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.host",
-    "record": ".specialise.profiles", "accelerate": ".pytorch.accelerated", "runner_path": ".runner",
+    "record": ".calls.profiles", "accelerate": ".pytorch.accelerated", "runner_path": ".runner",
     "sdk": ".runner", "ValueInfo": ".calls.value_info", "set_threads": ".vm.host",
     "CancelFlag": ".vm.cancel", "extern": ".vm.externs", "converter": ".compiler.frontends.importer",
     "SentenceEncoder": ".text", "CrossEncoder": ".text",

@@ -27,10 +27,11 @@ from ..compiler.ir.rounding import Activation, Rounding
 from ..compiler.lower.launches import launch_at, launches_of
 from ..compiler.passes.pipeline import PASSES, run
 from ..compiler.passes.quantise_activations import observe
+from ..program.targets import with_target
 from ..settings import settings
 from ..specialise.buckets import Buckets, add_keys, cells, keys_of_buckets
 from ..specialise.compile_ahead import compile_ahead
-from ..specialise.fat import with_target
+from ..specialise.kernel_store import open_store
 from ..vm.errors import ArgumentError, ShapeError
 from ..vm.program import Symbol
 from .boundary import boundary_check
@@ -374,6 +375,11 @@ def run_passes(graph: Graph, progress: Progress = silent, watch: Watch | None = 
     run(graph, check=settings.verify, watch=after)
 
 
+def open_stores(options: CommonOptions) -> list[KernelStore]:
+    """Return a store of kernels for each target of the options, the best target first."""
+    return [open_store(target) for target in options.targets]
+
+
 def build(
     source: Source, stores: Sequence[KernelStore], options: Options, progress: Progress = silent,
     is_portable: bool = True,
@@ -440,7 +446,6 @@ def _in_f32(
     """Return the unrounded program of an opened model for this machine, as a callable, and the program
     itself."""
     from ..program.opening import executable_of
-    from ..specialise.kernel_store import open_store
 
     plain = replace(options, weights="f32", precision="f32", max_error=None, calibrate=())
     plain = replace(plain, sizes=(), buckets={}, target=None)

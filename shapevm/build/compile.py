@@ -39,25 +39,25 @@ def compile_model(
     """Compile a model: see `shapevm.compile`."""
     with paused(), float_mode():
         from ..calls.checks import check_callable, is_onnx
-        from ..specialise.compiler_packages import check_compiler, check_onnx_compiler
-        from ..specialise.kernel_store import open_store
+        from ..compiler.packages import check_compiler, check_onnx_compiler
 
         # This makes all imports before compile processes start, which would slow them down.
         (check_onnx_compiler if is_onnx(given.model) else check_compiler)()
         from ..program.early_file import early_file
         from ..program.limits import check_strategy
         from ..program.opening import executable_of
-        from ..specialise.early_processes import started_early
-        from .build import build, open_source, silent, small_sizes_check
+        from ..specialise.compile_ahead import started_early
+        from .build import build, open_source, open_stores, silent, small_sizes_check
         from .options import check_options
+        from .usual_kernels import usual_kernels
 
         strategy, options = check_strategy(strategy), check_options(options)
         if progress is not None:
             check_callable("progress", progress, "the stage, the steps done and all steps")
-        stores, notify = list(map(open_store, options.targets)), progress or silent
+        stores, notify = open_stores(options), progress or silent
         is_portable = options.target is not None  # otherwise `save` compiles the code for other machines
         with early_file(given.model, options.weights) as file:
-            with started_early(stores[0], given.model):
+            with started_early(stores[0], lambda: usual_kernels(given.model)):
                 source = open_source(**vars(given), progress=notify)
                 program = build(source, stores, options, notify, is_portable)
             check = small_sizes_check(source, options, notify)
@@ -71,17 +71,16 @@ def compile_graphs(
     progress: Progress | None = None,
 ) -> Executable:
     """Compile the graphs that `graphs` returns, without PyTorch: the functions of one program, main first."""
+    from ..compiler.packages import check_compiler
     from ..program.limits import check_strategy
     from ..program.opening import executable_of
-    from ..specialise.compiler_packages import check_compiler
-    from ..specialise.kernel_store import open_store
-    from .build import Source, build, silent
+    from .build import Source, build, open_stores, silent
     from .options import check_options
 
     check_compiler(is_torch=False)
     strategy, options = check_strategy(strategy), check_options(options)
     main, *others = graphs()
-    stores = list(map(open_store, options.targets))
+    stores = open_stores(options)
     program = build(Source(main, None, None, None, others=others), stores, options, progress or silent)
     return executable_of(program, strategy, stores)
 

@@ -59,7 +59,7 @@ def compile_command(
     from .. import compile
     from ..build.model import load_model
     from ..calls.checks import GRAPH_SUFFIX, check_suffix, is_onnx
-    from ..specialise.compiler_packages import check_compiler, check_onnx_compiler
+    from ..compiler.packages import check_compiler, check_onnx_compiler
 
     (check_onnx_compiler if is_onnx(model) else check_compiler)()
     check_suffix(output)
@@ -155,7 +155,7 @@ def show_command(
     output: Path | None,
 ) -> None:
     """Show the stages of a compilation."""
-    from ..specialise.compiler_packages import check_compiler
+    from ..compiler.packages import check_compiler
 
     check_compiler()
     from ..build.model import load_model

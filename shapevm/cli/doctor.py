@@ -206,7 +206,7 @@ def _newer(name: str) -> str:
 
 
 def _runner() -> Iterator[Finding]:
-    from ..runner import runner_path
+    from .. import runner_path
 
     try:
         path = runner_path()

@@ -211,7 +211,7 @@ def settings_command() -> None:
 @click.argument("folder", type=click.Choice(["include", "lib", "pkgconfig", "cmake"]), required=False)
 def sdk_command(folder: str | None) -> None:
     """Print the paths of the C SDK: all its FOLDERs, or one."""
-    from ..runner import sdk
+    from .. import sdk
 
     folders = {name: str(path) for name, path in sdk()._asdict().items()}
     chosen = {folder: folders[folder]} if folder else folders

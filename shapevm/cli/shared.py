@@ -20,8 +20,8 @@ from ..vm.literals import printable_lines
 
 if TYPE_CHECKING:
     from ..build.build import Progress
+    from ..calls.profiles import Profile
     from ..program.executable import Executable
-    from ..specialise.profiles import Profile
     from ..vm.program import Program, Symbol
 
 _UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
@@ -248,7 +248,7 @@ def parse_bytes(text: str) -> int:
 
 def merged(paths: Sequence[Path]) -> Profile:
     """Return the sum of the profiles in some files."""
-    from ..specialise.profiles import merge, read
+    from ..calls.profiles import merge, read
 
     return merge(map(read, paths))
 
@@ -256,7 +256,7 @@ def merged(paths: Sequence[Path]) -> Profile:
 def recorded_sizes(path: Path, program: str) -> list[tuple[dict[str, int], int]]:
     """Return the sizes in a profile of the program with this identity, each with its number of calls. Raises
     ArgumentError if a profile is of another program."""
-    from ..specialise.profiles import check_program, read
+    from ..calls.profiles import check_program, read
 
     profile = read(path)
     check_program(profile, program, str(path))

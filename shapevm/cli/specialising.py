@@ -40,7 +40,7 @@ def _sizes_of(
     exe: Executable, sizes: Sequence[str], profiles: Sequence[Path]
 ) -> list[tuple[dict[str, int], int]]:
     """Return the given sizes and those of profiles, with the number of calls to make at each."""
-    from ..specialise.profiles import profile_of
+    from ..calls.profiles import profile_of
 
     wanted = [(parse_sizes(text), MAX_REPLAYS) for text in sizes]
     for path in profiles:
@@ -174,9 +174,9 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
 
     Kernels in the disk cache are not compiled again.
     """
+    from ..compiler.packages import check_kernel_compiler
     from ..specialise.bake import all_exact
     from ..specialise.buckets import add_keys, cells, keys_of
-    from ..specialise.compiler_packages import check_kernel_compiler
     from ..vm.artifact import read_verified
 
     check_kernel_compiler()
@@ -201,7 +201,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
 @output_option
 def merge_command(profiles: tuple[Path, ...], output: Path) -> None:
     """Add up PROFILES of one program."""
-    from ..specialise.profiles import write
+    from ..calls.profiles import write
 
     whole = merged(profiles)
     write(whole, output)
@@ -230,8 +230,8 @@ def bake_command(
     They are those that save most time within --budget bytes. PROFILES give the sizes of the program's calls
     and their counts.
     """
+    from ..compiler.packages import check_kernel_compiler
     from ..specialise.bake import bake
-    from ..specialise.compiler_packages import check_kernel_compiler
     from ..vm.artifact import read_verified
 
     check_kernel_compiler()
@@ -254,7 +254,7 @@ def tune_command(artifact: Path, profiles: tuple[Path, ...], seconds: float, out
     They are measured at the sizes of profiles, beginning with the kernels that take most time. Ctrl-C ends
     the search; schedules found so far are kept in the artifact and in the cache directory.
     """
-    from ..specialise.compiler_packages import check_kernel_compiler
+    from ..compiler.packages import check_kernel_compiler
     from ..specialise.tune import tune
     from ..vm.artifact import read_verified
 

@@ -25,7 +25,7 @@ def strip_command(artifact: Path, targets: tuple[str, ...], output: Path) -> Non
 
     Machines of these targets run it with the same kernels as before.
     """
-    from ..specialise.fat import only_targets
+    from ..program.targets import only_targets
     from ..vm.artifact import read_verified
 
     saved(only_targets(read_verified(artifact), targets), output)
@@ -40,7 +40,7 @@ def merge_command(artifacts: tuple[Path, ...], output: Path) -> None:
     The artifacts must be of one program, compiled for different targets.
     """
     from ..calls.checks import check_artifact
-    from ..specialise.fat import merged
+    from ..program.targets import merged
     from ..vm.artifact import read_verified
 
     for path in artifacts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..text.artifact import write_changed
+from ..program.saving import write_changed
 from ..text.tokens import Tokenizer
 from ..vm.errors import ArgumentError
 from .artifact import Contents, with_language

@@ -182,7 +182,7 @@ def _times(folder: Path, names: Any) -> dict[str, list[int]]:
 def _compiled(data: bytes, path: Path | None, numbers: Mapping[str, int]) -> Opened:
     """Compile the bytes that the key is of, whatever became of their file."""
     from ..build.compile import Given, compile_model
-    from ..specialise.compiler_packages import check_onnx_compiler
+    from ..compiler.packages import check_onnx_compiler
 
     check_onnx_compiler()
     from ..compiler.frontends.onnx.reader import read_model

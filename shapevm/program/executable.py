@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..calls.checks import check_by_name, check_cancel, check_path, check_seconds, check_suffix
+from ..calls import profiles
+from ..calls.checks import check_by_name, check_cancel, check_seconds
 from ..calls.form import forms_of
 from ..calls.opened import add_opened
 from ..calls.session import Session
 from ..calls.state import RANDOM
 from ..calls.value_info import ValueInfo, infos
-from ..specialise import profiles
 from ..specialise.background import BackgroundCompilation
 from ..vm.codes import COMPILING
-from ..vm.errors import ArgumentError, FileError, GuardError, InputError
+from ..vm.errors import ArgumentError, GuardError, InputError
 from ..vm.files import replacing
 from ..vm.fork_lock import ForkLock
 from ..vm.handle import ProgramClosed
@@ -27,6 +27,7 @@ from ..vm.machine import Machine
 from . import torch_profiler
 from .limits import check_strategy, milliseconds
 from .reported import Reported
+from .saving import saving
 from .statistics import Stats
 
 if TYPE_CHECKING:
@@ -325,16 +326,9 @@ class Executable(Reported):
         Raises ArgumentError for the suffix of another format, and FileError if the file cannot be written, or
         if the program's artifact was changed since it was loaded.
         """
-        check_path("path", path)
-        check_suffix(path)
-        try:
-            with self._saving, replacing(path) as file:
-                for piece in self._portable().pieces():
-                    file.write(piece)
-        except FileError:
-            raise
-        except OSError as error:
-            raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+        with saving(path), self._saving, replacing(path) as file:
+            for piece in self._portable().pieces():
+                file.write(piece)
 
     def freeze(self) -> int:
         """Add the code that was compiled since loading and is in use to the artifact, byte for byte.
@@ -386,8 +380,8 @@ class Executable(Reported):
     def _portable(self) -> HeldFile:
         """Return the artifact with all code that other machines need, compiled now if the program was never
         saved."""
-        from ..specialise.fat import with_bases
         from ..vm.artifact import write_to
+        from .targets import with_bases
 
         with self._saving:
             if not self.is_portable:

@@ -58,7 +58,7 @@ def open_executable(
 ) -> Executable:
     """Load an artifact from its path or its bytes; start specialising if a compiler is installed and the
     strategy uses it."""
-    from ..specialise.compiler_packages import has_compiler
+    from ..compiler.packages import has_compiler
 
     options = machine_options(strategy, has_compiler(), limits)
     check_plugins(plugins)
@@ -121,7 +121,7 @@ def open_held(
 
 def restored(pickled: Pickled) -> Executable:
     """Load the executable of a pickle. Raises the errors of `Pickled.file` and `shapevm.load`."""
-    from ..specialise.compiler_packages import has_compiler
+    from ..compiler.packages import has_compiler
 
     file, reading = pickled.file(), pickled.options.reading
     copy = reading.copy
@@ -193,8 +193,8 @@ def executable_of(
     targets of its code, the best first. `check` tries it first, in a separate executable, and returns which
     sizes are too small. `is_portable`: it has the code of `KernelStore.generic`. `early`: the file to write
     it into, None for a new one."""
+    from ..compiler.packages import has_compiler
     from ..jit.llvm.target import runs_here
-    from ..specialise.compiler_packages import has_compiler
     from ..specialise.kernel_store import StoreOnDemand
     from ..vm.artifact import write_to
 

@@ -108,7 +108,7 @@ def _check(held: HeldFile, url: str, digest: bytes | None) -> None:
 
 def _fetch(url: str, to: IO[bytes]) -> bytes:
     """Copy the content of `url` to a file and return its SHA-256."""
-    from ..specialise.compiler_packages import MissingPackage
+    from ..compiler.packages import MissingPackage
 
     found = hashlib.sha256()
     try:

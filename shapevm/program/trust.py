@@ -152,7 +152,7 @@ def check_artifact(path: str | os.PathLike[str], key: KeyFile | None, wanted: st
 
 
 def _check_package() -> None:
-    from ..specialise.compiler_packages import MissingPackage
+    from ..compiler.packages import MissingPackage
 
     try:
         import cryptography  # noqa: F401

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import runner_path
 from ..program.executable import Executable
 from ..program.opening import open_executable
 from ..reports.invariance.verdicts import (
@@ -31,7 +32,6 @@ from ..reports.invariance.verdicts import (
     is_exception,
     row_symbols,
 )
-from ..runner import runner_path
 from ..vm.arrays import is_array
 from ..vm.artifact import read, write
 from ..vm.errors import ArgumentError, Error, InputError
@@ -308,7 +308,7 @@ class Prover:
 
     def tiers(self, case: Case) -> None:
         """Compare the results of exact code, and of code for ranges of sizes."""
-        from ..specialise.compiler_packages import has_compiler
+        from ..compiler.packages import has_compiler
 
         if not has_compiler():
             self.report.note("exact and bucket tiers: no compiler is installed (llvmlite)")

@@ -36,7 +36,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
-from ..build.build import build_program, rounding_of, run_passes
+from ..build.build import build_program, open_stores, rounding_of, run_passes
 from ..build.collector import paused
 from ..build.options import BackendOptions
 from ..build.progress import waiting
@@ -44,11 +44,10 @@ from ..compiler.frontends.decompositions import instead_of_torch_own
 from ..compiler.frontends.exported_program import decomposition_table
 from ..compiler.frontends.fx import GraphModuleImporter
 from ..compiler.frontends.fx_nodes import schema_arguments
+from ..compiler.packages import check_compiler
 from ..program import torch_profiler
 from ..program.limits import check_strategy
 from ..program.opening import executable_of
-from ..specialise.compiler_packages import check_compiler
-from ..specialise.kernel_store import open_store
 from ..vm.codes import Strategy
 from ..vm.errors import (
     ArgumentError,
@@ -349,7 +348,7 @@ def has_fixed_shape(node: torch.fx.Node) -> bool:
 
 
 def _executable(graph: Any, options: BackendOptions) -> Executable:
-    store = open_store(options.targets[0])
+    store, *_ = open_stores(options)
     graph.rounding = rounding_of(options, graph)
     graph.accurate = options.accurate
     with waiting("torch.compile: shapevm compiles a graph", is_quiet=not sys.stderr.isatty()):

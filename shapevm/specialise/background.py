@@ -42,7 +42,7 @@ class BackgroundCompilation:
 
     def ensure(self) -> None:
         """Start, unless it is already running or no compiler is installed."""
-        from .compiler_packages import has_compiler
+        from ..compiler.packages import has_compiler
 
         with self._closing:
             if self._server is None and has_compiler():

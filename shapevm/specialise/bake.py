@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..calls.profiles import Profile, Sizes, check_program
 from ..vm.errors import ArgumentError
 from ..vm.objects import serialise_object
 from ..vm.program import KernelKey, Program, SizeRange
 from ..vm.sizes import launches
 from .buckets import Cell, add_keys, keys_of
 from .cost_model import BUCKET, EXACT, GENERIC, KernelModel, models_of
-from .profiles import Profile, Sizes, check_program
 
 if TYPE_CHECKING:
     from ..jit.store import KernelStore

@@ -7,20 +7,45 @@ such as the GIL. A process shares no lock with its program.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..vm.native import Lock, select
 from .worker import Worker, interpreter
 
 if TYPE_CHECKING:  # keeps loading fast: the process starts later, if at all
     from ..jit.compile_job import Answer, Batch, Job, TilesJob
+    from ..jit.store import KernelStore
 
 _LOG = logging.getLogger("shapevm")
 LOOK_MS = 1000  # how often a waiting thread checks whether its job was dropped
 MAX_DEATHS = 3  # without an answer in between; after that no process is started
+TILES_AFTER_SECONDS = 10.0  # of process time: a short-lived process measures nothing
+
+
+class Future:
+    """The answer to a job that a process does."""
+
+    def __init__(self, process: CompileProcess) -> None:
+        self._process = process
+
+    def answer(self) -> Answer | None:
+        """Return the answer once, None while there is none or if the job was dropped."""
+        return self._process._answer(self)
+
+    def wait(self) -> Answer | None:
+        """Wait for the answer and return it; None if the job is dropped."""
+        while (found := self.answer()) is None:
+            if not self._process._wait(self, LOOK_MS):
+                return None
+        return found
+
+    def drop(self) -> None:
+        """Drop the job, whose answer is no longer wanted."""
+        self._process._drop(self)
 
 
 class CompileProcess:
@@ -32,7 +57,7 @@ class CompileProcess:
         self._is_background = is_background
         self._lock = Lock()
         self._worker: Worker | None = None
-        self._owner: Any = None  # the owner of its current job, None: the answer is not wanted
+        self._current: Future | None = None  # of its job; None: the answer is not wanted
         self._is_busy = False
         self._n_deaths = 0
         self._used = 0.0  # when a job ended last
@@ -47,41 +72,43 @@ class CompileProcess:
         """The process's id, None while there is none."""
         return self._worker.pid if self._worker is not None else None
 
-    def submit(self, owner: object, job: Job | Batch | TilesJob) -> bool:
-        """Give it a job; return False if it is busy with another or cannot be started."""
+    def submit(self, job: Job | Batch | TilesJob) -> Future | None:
+        """Give it a job; return None if it is busy with another or cannot be started."""
         with self._lock:
-            if self._is_busy and self._owner is None:
+            if self._is_busy and self._current is None:
                 self._receive()
             if self._is_busy or not (self._worker or self._start(job)) or not self._send(job):
-                return False
-            self._owner, self._is_busy = owner, True
-            return True
-
-    def answer(self, owner: object) -> Answer | None:
-        """Return the answer to the owner's job, None while there is none."""
-        with self._lock:
-            if self._owner is not owner:
                 return None
-            found = self._receive()
-            if found is not None:
-                self._owner, self._used = None, time.monotonic()
-            return found
+            self._current, self._is_busy = Future(self), True
+            return self._current
 
-    def run(self, job: Job) -> Answer | None:
+    def run(self, job: Job | TilesJob) -> Answer | None:
         """Run a job and return its answer; None if the process is busy, cannot be started, or the job is
         dropped meanwhile."""
-        return self.wait(self) if self.submit(self, job) else None
+        future = self.submit(job)
+        return future.wait() if future is not None else None
 
-    def wait(self, owner: object) -> Answer | None:
-        """Wait for the answer to the owner's job and return it; None if the job is dropped."""
-        while (found := self.answer(owner)) is None:
-            with self._lock:
-                if self._owner is not owner or self._worker is None:
-                    return None
-                waiting = select.poll()  # `select` takes no descriptors beyond 1023
-                waiting.register(self._worker.link, select.POLLIN)
-            waiting.poll(LOOK_MS)
-        return found
+    def _answer(self, future: Future) -> Answer | None:
+        with self._lock:
+            found = self._receive() if self._current is future else None
+            if found is not None:
+                self._current, self._used = None, time.monotonic()
+            return found
+
+    def _wait(self, future: Future, milliseconds: int) -> bool:
+        """Wait for a message; return False if the job was dropped."""
+        with self._lock:
+            if self._current is not future or self._worker is None:
+                return False
+            waiting = select.poll()  # `select` takes no descriptors beyond 1023
+            waiting.register(self._worker.link, select.POLLIN)
+        waiting.poll(milliseconds)
+        return True
+
+    def _drop(self, future: Future) -> None:
+        with self._lock:
+            if self._current is future:
+                self._current = None
 
     def stop_batch(self) -> None:
         """Let it answer a batch after its current job."""
@@ -91,18 +118,17 @@ class CompileProcess:
             if self._worker is not None and self._is_busy:
                 self._worker.link.send(bytes(LENGTH_BYTES))
 
-    def forget(self, owner: object) -> None:
-        """Drop the owner's job, whose answer is no longer wanted."""
-        with self._lock:
-            if self._owner is owner:
-                self._owner = None
-
     def close(self, idle_seconds: float = 0.0) -> None:
-        """End the process if it has been idle for this long, that is, without a job that somebody waits
-        for."""
+        """End the process if it has been idle for this long, that is, without a job whose answer is
+        wanted."""
         with self._lock:
-            if self._owner is None and time.monotonic() - self._used >= idle_seconds:
+            if self._current is None and time.monotonic() - self._used >= idle_seconds:
                 self._end()
+
+    def end(self) -> None:
+        """End the process; its job is dropped."""
+        with self._lock:
+            self._end()
 
     def abandon(self) -> None:
         """Leave it to the parent, in a forked child."""
@@ -178,4 +204,31 @@ class CompileProcess:
         self._forget_worker()
 
     def _forget_worker(self) -> None:
-        self._worker, self._owner, self._is_busy = None, None, False
+        self._worker, self._current, self._is_busy = None, None, False
+
+
+class TileMeasurement:
+    """The measurement of this machine's register tiles (`jit.measure.tiles`), once, by a process that is
+    idle. Later stores use its result; no existing program changes its code."""
+
+    def __init__(self, process: CompileProcess) -> None:
+        self._process = process
+        self._not_before = time.monotonic() + TILES_AFTER_SECONDS
+        self.future: Future | None = None  # while it runs
+
+    def go_on(self, store: KernelStore | None) -> None:
+        """Give the job to the process unless it was done, or take the answer if it is there. `store`: a
+        program's store, None if it has none yet."""
+        if store is None:
+            return
+        if self.future is not None:
+            answer = self.future.answer()
+            if answer is not None:
+                self.future = None
+                if not answer.failure:
+                    store.remember_tiles(answer.record)
+        elif time.monotonic() >= self._not_before and store.wants_tiles:
+            from ..jit.compile_job import TilesJob
+
+            self._not_before = math.inf
+            self.future = self._process.submit(TilesJob(store.target, cache=store.folder))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..calls.profiles import Sizes
 from ..vm.errors import ArgumentError
 from ..vm.objects import serialise_object
 from ..vm.program import KernelObject, Program
 from ..vm.sizes import kernel_keys, launches
 from ..vm.work import LAUNCH_NS, UNIT_NS
 from .buckets import Cell
-from .profiles import Sizes
 
 if TYPE_CHECKING:
     from ..jit.store import KernelStore

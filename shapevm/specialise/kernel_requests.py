@@ -15,9 +15,8 @@ from ..vm.errors import ArgumentError
 from ..vm.fork_lock import ForkLock, after_fork, notice_fork
 from ..vm.handle import ProgramClosed
 from ..vm.native import Lock, Thread
-from .compile_process import CompileProcess
-from .profitability import Gains, KernelGain, unknown_price
-from .tile_measurement import TileMeasurement
+from .compile_process import CompileProcess, Future, TileMeasurement
+from .profitability import Budget, Gains, KernelGain, starting_pays, unknown_price
 
 if TYPE_CHECKING:
     from ..jit.compile_job import Answer
@@ -30,49 +29,11 @@ MAX_SECONDS = 4096  # answers whose seconds are kept
 MAX_WAITING = 256  # profitable requests that wait for the budget
 FIRST_POLL_SECONDS = 0.005  # before the first poll for the process's answer; doubled before each next one
 LOOK_SECONDS = 0.1  # at most, between two polls
-START_SECONDS = 0.3  # that starting the process takes
-START_SHARE = 0.1  # of the program's running time, that starting it may take
 IDLE_SECONDS = 30.0  # idle time after which the process ends
 
 Key = tuple[int, tuple[int, ...]]  # kernel, dims
 
 _LOG = logging.getLogger("shapevm")
-
-
-def starting_pays(seconds_run: float, seconds_waiting: float) -> bool:
-    """Whether to start a compile process for a program that has run for `seconds_run`, while kernels that
-    take `seconds_waiting` wait: never before the program has run for as long as starting takes, then if the
-    kernels cost more than starting. The longer the program runs, the fewer kernels suffice."""
-    return seconds_run >= START_SECONDS and seconds_waiting + seconds_run * START_SHARE >= START_SECONDS
-
-
-class Budget:
-    """A share of time for compiling (a token bucket): callers run on the same cores or their hyperthreads.
-
-    `per_second`: seconds of work granted per second; up to `burst` seconds accumulate while idle. None:
-    unlimited.
-    """
-
-    def __init__(self, per_second: float | None, burst: float = 0.1) -> None:
-        self.per_second, self.burst = per_second, burst
-        self.saved, self.since = burst, time.monotonic()
-
-    def spend(self, seconds: float) -> None:
-        """Deduct the cost of work."""
-        self._refill()
-        self.saved -= seconds
-
-    def rest(self) -> float:
-        """Return the seconds to rest before more work."""
-        if self.per_second is None:
-            return 0.0
-        self._refill()
-        return max(0.0, -self.saved / self.per_second)
-
-    def _refill(self) -> None:
-        now = time.monotonic()
-        self.saved = min(self.burst, self.saved + (now - self.since) * (self.per_second or 0.0))
-        self.since = now
 
 
 class RequestServer:
@@ -94,7 +55,7 @@ class RequestServer:
         #: Latency of recent requests in seconds, by (kernel, dims).
         self.seconds: dict[Key, float] = {}
         self._budget = Budget(per_second)
-        self._job: Key | None = None  # the process's current job for this program
+        self._job: tuple[Key, Future] | None = None  # the process's current job for this program
         self._polls = 0  # polls for the job's answer
         self._failed: set[int] = set()  # kernels whose failure was logged
         self._is_stopped = False
@@ -148,7 +109,7 @@ class RequestServer:
 
     def _patience(self) -> float:
         """Return how long to wait for a request before other work is due."""
-        if TILES.is_running:
+        if TILES.future is not None:
             return LOOK_SECONDS
         if self._job is not None:
             return min(FIRST_POLL_SECONDS * 2 ** min(self._polls, 16), LOOK_SECONDS)
@@ -163,11 +124,17 @@ class RequestServer:
     def _give_up(self) -> None:
         """Leave requests to the next server."""
         with _COMPILING:
-            PROCESS.forget(self)
-            for kernel, dims in [*self.candidates, *([self._job] if self._job else [])]:
+            self._take_back()
+            for kernel, dims in self.candidates:
                 self.machine.decline(kernel, dims, again_after=1)
             self.candidates.clear()
-            self._job = None
+
+    def _take_back(self) -> None:
+        """Make the process's current job a candidate again, the first one."""
+        if self._job is not None:
+            key, future = self._job
+            future.drop()
+            self._job, self.candidates = None, {key: None, **self.candidates}
 
     def _guarded(self, answer: Callable[..., None], key: Key, *rest: Any) -> None:
         try:
@@ -212,26 +179,26 @@ class RequestServer:
         """Handle the process's answer, then the next work."""
         self._take_answer()
         is_idle = not self.candidates and self._job is None
-        if is_idle or TILES.is_running:
+        if is_idle or TILES.future is not None:
             TILES.go_on(self._store.opened)
         if is_idle:
             PROCESS.close(IDLE_SECONDS)
             return
         stats = self.machine.stats()
         if stats["n_waiting"]:
-            for key in [k for k in (*self.candidates, self._job) if k and self.machine.is_awaited(*k)]:
+            if self._job is not None and self.machine.is_awaited(*self._job[0]):
+                self._take_back()
+            for key in [key for key in self.candidates if self.machine.is_awaited(*key)]:
                 self._compile_now(key)
         elif stats["n_hurries"]:
-            self._compile_now(self._job or next(iter(self.candidates)))
+            self._take_back()
+            self._compile_now(next(iter(self.candidates)))
         elif self._job is None and self._budget.rest() <= 0:
             self._hand_over(next(iter(self.candidates)))
 
     def _compile_now(self, key: Key) -> None:
-        """Compile a candidate, or the process's current job, on this thread."""
-        self.candidates.pop(key, None)
-        if key == self._job:
-            PROCESS.forget(self)
-            self._job = None
+        """Compile a candidate on this thread."""
+        del self.candidates[key]
         self._guarded(self._compile, key)
 
     def _compile(self, key: Key) -> None:
@@ -273,9 +240,9 @@ class RequestServer:
 
             del self.candidates[key]
             self._guarded(lambda k: self._finish(k, answer(job)), key)
-        elif (PROCESS.pid is not None or self._starting_pays()) and PROCESS.submit(self, job):
+        elif (PROCESS.pid is not None or self._starting_pays()) and (future := PROCESS.submit(job)):
             del self.candidates[key]
-            self._job, self._polls = key, 0
+            self._job, self._polls = (key, future), 0
         else:
             self._budget.spend(LOOK_SECONDS * (self._budget.per_second or 1))  # another program's job first
 
@@ -287,9 +254,10 @@ class RequestServer:
     def _take_answer(self) -> None:
         if self._job is None:
             return
-        answer, self._polls = PROCESS.answer(self), self._polls + 1
+        key, future = self._job
+        answer, self._polls = future.answer(), self._polls + 1
         if answer is not None:
-            key, self._job = self._job, None
+            self._job = None
             self._guarded(self._finish, key, answer)
 
     def _finish(self, key: Key, answer: Answer) -> None:
@@ -384,7 +352,7 @@ def _after_fork_in_child() -> None:
     _COMPILING = Lock()
     for process in (PROCESS, ELSEWHERE):
         process.abandon()
-    TILES.is_running = False
+    TILES.future = None
     _THREADS.clear()
     for server in list(_SERVERS):
         server.restart()

@@ -7,10 +7,10 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..compiler.packages import MissingPackage
 from ..settings import settings
 from ..vm.errors import ArgumentError, CompileError, Error, TargetError
 from ..vm.fork_lock import ForkLock
-from .compiler_packages import MissingPackage
 
 if TYPE_CHECKING:
     from ..jit.object.shared_cache import Cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,11 +19,11 @@ from ..vm.schema import Fixed, ListOf, MapOf, Number, Object, decode
 from ..vm.work import LAUNCH_NS, UNIT_NS
 
 if TYPE_CHECKING:
+    from ..calls.profiles import Sizes
     from ..jit.compile_job import Answer
     from ..jit.spec import SpecText
     from ..jit.store import KernelStore
     from ..vm.machine import Machine
-    from .profiles import Sizes
 
 COMPILE_NS = 10e6  # of a kernel, before one of its family was compiled
 ASK_NS = 0.3e6  # cost of a request: looking the code up, and installing it if it is on disk
@@ -33,6 +34,8 @@ MIN_SIZES = 2  # at this many sizes together,
 MIN_KERNELS = 4  # or for this many kernels of a family
 MAX_POINTS = 8  # sizes at which each kernel is measured
 MAX_KERNELS = 64  # latest kernels of a family whose ratios are stored
+START_SECONDS = 0.3  # that starting a compile process takes
+START_SHARE = 0.1  # of the program's running time, that starting it may take
 NEAR = 2  # a result for some work is assumed to hold down to this fraction of it
 
 
@@ -234,6 +237,42 @@ class Gains:
             spec = self.spec(kernel)
             self._names[kernel] = spec_hash(spec), family_name(spec)
         return self._names[kernel]
+
+
+def starting_pays(seconds_run: float, seconds_waiting: float) -> bool:
+    """Whether to start a compile process for a program that has run for `seconds_run`, while kernels that
+    take `seconds_waiting` wait: never before the program has run for as long as starting takes, then if the
+    kernels cost more than starting. The longer the program runs, the fewer kernels suffice."""
+    return seconds_run >= START_SECONDS and seconds_waiting + seconds_run * START_SHARE >= START_SECONDS
+
+
+class Budget:
+    """A share of time for compiling (a token bucket): callers run on the same cores or their hyperthreads.
+
+    `per_second`: seconds of work granted per second; up to `burst` seconds accumulate while idle. None:
+    unlimited.
+    """
+
+    def __init__(self, per_second: float | None, burst: float = 0.1) -> None:
+        self.per_second, self.burst = per_second, burst
+        self.saved, self.since = burst, time.monotonic()
+
+    def spend(self, seconds: float) -> None:
+        """Deduct the cost of work."""
+        self._refill()
+        self.saved -= seconds
+
+    def rest(self) -> float:
+        """Return the seconds to rest before more work."""
+        if self.per_second is None:
+            return 0.0
+        self._refill()
+        return max(0.0, -self.saved / self.per_second)
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self.saved = min(self.burst, self.saved + (now - self.since) * (self.per_second or 0.0))
+        self.since = now
 
 
 #: The stored data of a kernel, [work, exact ns, generic ns] for each point, and of a family.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..calls.profiles import Profile, Sizes
 from ..vm.program import KernelObject, Program
 from ..vm.sizes import launches
 from .bake import check_calls
 from .cost_model import own_generic
-from .profiles import Profile, Sizes
 
 if TYPE_CHECKING:
     from ..jit.execute import Kernel

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..calls.checks import check_path, check_suffix
-from ..vm.errors import ArgumentError, ArtifactError, FileError
+from ..vm.errors import ArgumentError, ArtifactError
 from ..vm.program import Constant
 from .settings import Settings
 from .tokens import Tokenizer
@@ -21,18 +19,6 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"  # the constant's name
 MAX_BYTES = 1 << 26  # of a tokenizer
-
-
-def write_changed(artifact: str, change: Callable[[Program], Program], path: str | os.PathLike[str]) -> None:
-    """Write `change(program)` of an artifact's program to a file. Raises FileError if that fails."""
-    from ..vm.artifact import read, write
-
-    check_path("path", path)
-    check_suffix(path)
-    try:
-        write(change(read(artifact)), path)
-    except OSError as error:
-        raise FileError(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
 
 
 def with_tokenizer(program: Program, tokenizer: Tokenizer) -> Program:

@@ -13,8 +13,9 @@ from ..build.options import Options
 from ..program.executable import Executable
 from ..program.limits import check_strategy
 from ..program.opening import open_executable
+from ..program.saving import write_changed
 from ..vm.errors import ArgumentError, ArtifactError
-from .artifact import text_of, with_text, write_changed
+from .artifact import text_of, with_text
 from .settings import KINDS, Kind, Settings
 from .tokens import Tokenizer
 

@@ -34,7 +34,7 @@ import numpy as np  # noqa: E402
 import shapevm  # noqa: E402
 from shapevm.specialise import kernel_requests, profitability, worker  # noqa: E402
 
-kernel_requests.START_SECONDS = profitability.ASK_NS = 0  # type: ignore[assignment]
+profitability.START_SECONDS = profitability.ASK_NS = 0  # type: ignore[assignment]
 profitability.Gains.pays_after = lambda self, kernel, dims: 2  # type: ignore[method-assign]
 profitability.KernelGain.declined_from = 0  # type: ignore[assignment]
 # At the lowest priority the process that compiles gets no time while the tests keep the machine busy.

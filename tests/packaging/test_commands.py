@@ -16,7 +16,7 @@ import torch
 
 import shapevm
 from shapevm import llm
-from shapevm.specialise import profiles
+from shapevm.calls import profiles
 
 from ..shapevm.llm.folders import write_model
 from .pages import ROOT

@@ -36,7 +36,7 @@ from shapevm.vm.errors import Error, InternalError
 from shapevm.vm.program import Function, KernelObject, Program
 
 import shapevm
-from shapevm.specialise.profiles import from_json as profile_from_json
+from shapevm.calls.profiles import from_json as profile_from_json
 
 from ..jit import lies
 

@@ -27,8 +27,8 @@ from shapevm.vm import artifact, writer
 from shapevm.vm.errors import Error
 
 import shapevm
+from shapevm.calls.profiles import from_json as profile_from_json
 from shapevm.reports.inspect import inspect_text
-from shapevm.specialise.profiles import from_json as profile_from_json
 from shapevm.specialise.profitability import _family, _points
 
 MARK = "mark_of_a_mutant"  # what every text of a mutant holds

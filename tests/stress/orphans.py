@@ -32,7 +32,7 @@ PROGRAM = """
 import os, sys, time, numpy
 import shapevm
 from shapevm.specialise import kernel_requests, profitability
-profitability.ASK_NS = kernel_requests.START_SECONDS = 0
+profitability.ASK_NS = profitability.START_SECONDS = 0
 profitability.Gains.pays_after = lambda self, kernel, dims: 2
 profitability.KernelGain.declined_from = 0
 exe, n, end = shapevm.load(sys.argv[1], strategy="auto"), 1000, time.monotonic() + 60

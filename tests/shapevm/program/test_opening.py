@@ -14,7 +14,7 @@ import shapevm
 
 #: What only compiling, measuring, remembering and saving need.
 LATER = {
-    "shapevm": {"buckets", "cost_model", "files", "jit", "compiler", "text_files", "tables"},
+    "shapevm": {"buckets", "cost_model", "files", "jit", "compiler.ir", "text_files", "tables"},
     "standard": {"pickle", "select", "socket", "subprocess", "tempfile", "secrets", "difflib", "zipfile"},
     "packages": {"torch", "llvmlite", "rich", "click", "platformdirs"},
 }

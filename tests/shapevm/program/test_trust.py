@@ -148,7 +148,7 @@ def test_without_native_code_kernels_are_compiled_from_their_specs(
     assert torch.equal(exe(X), made(X)) and all(list(exe.machine.installed(k)) for k in kernels)
     with shapevm.settings.scope(native_code=False):
         assert all(kernel.n_objects == 0 for kernel in shapevm.load(path).machine.kernels)
-    monkeypatch.setattr("shapevm.specialise.compiler_packages.has_compiler", lambda: False)
+    monkeypatch.setattr("shapevm.compiler.packages.has_compiler", lambda: False)
     with pytest.raises(shapevm.Error, match="native code .* is switched off"):
         shapevm.load(path, native_code=False)
 

@@ -18,10 +18,10 @@ from shapevm.vm.program import Symbol
 
 import shapevm
 from shapevm.__main__ import main
+from shapevm.calls.profiles import read
 from shapevm.cli.shared import parse_bytes
 from shapevm.reports.explain import suggest
 from shapevm.specialise.buckets import cells
-from shapevm.specialise.profiles import read
 
 
 class TwoSizes(torch.nn.Module):

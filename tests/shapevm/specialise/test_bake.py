@@ -9,10 +9,10 @@ from shapevm.vm.artifact import read, write
 from shapevm.vm.program import SizeRange
 
 import shapevm
+from shapevm.calls.profiles import Calls, Profile
 from shapevm.specialise.bake import Group, bake, choose, identity
 from shapevm.specialise.cost_model import BUCKET, EXACT, GENERIC
 from shapevm.specialise.kernel_store import open_store
-from shapevm.specialise.profiles import Calls, Profile
 
 
 def rows(n):

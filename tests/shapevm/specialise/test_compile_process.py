@@ -51,24 +51,23 @@ def waited(find, seconds=120):
 def process():
     made = CompileProcess()
     yield made
-    made._owner, pid = None, made.pid
-    made.close()
+    pid = made.pid
+    made.end()
     waited(lambda: None if is_running(pid) else True)  # its place is free for the next test's
 
 
 def test_its_answer_is_that_of_this_process(process):
     assert process.pid is None
     for n in (3, 4):
-        assert process.submit("me", job(n))
-        found = waited(lambda: process.answer("me"))
+        future = process.submit(job(n))
+        found = waited(future.answer)
         assert found.record == answer(job(n)).record and found.seconds > 0 and not found.failure
-    assert process.answer("me") is None
+        assert future.answer() is None
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux")
 def test_it_has_the_lowest_priority(process):
-    assert process.submit("me", job(3))
-    waited(lambda: process.answer("me"))
+    assert process.run(job(3))
     assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
     tasks = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
     usual = [task for task in tasks if os.sched_getscheduler(task) != os.SCHED_IDLE]
@@ -78,40 +77,37 @@ def test_it_has_the_lowest_priority(process):
 
 def test_it_shares_its_programs_time(process):
     """Linux schedules each session by itself (autogroups): one more would get half of a busy core."""
-    assert process.submit("me", job(3))
+    future = process.submit(job(3))
     assert os.getsid(process.pid) == os.getsid(0)
     assert os.getpgid(process.pid) == process.pid  # Ctrl-C at the terminal is not for it
-    waited(lambda: process.answer("me"))
+    assert future.wait()
 
 
 def test_what_cannot_be_compiled_is_told(process):
-    assert process.submit("me", job(-1))
-    assert "ValueError: nest kernel: size n0 is -1" in waited(lambda: process.answer("me")).failure
-    assert process.submit("me", job(5)) and waited(lambda: process.answer("me")).record
+    assert "ValueError: nest kernel: size n0 is -1" in process.run(job(-1)).failure
+    assert process.run(job(5)).record
 
 
 def test_it_does_one_job_at_a_time(process):
-    assert process.submit("one", job(3)) and not process.submit("two", job(4))
-    assert process.answer("two") is None
+    first = process.submit(job(3))
+    assert first is not None and process.submit(job(4)) is None
     process.close()  # somebody waits for it
     assert process.pid is not None
-    process.forget("one")
-    assert process.answer("one") is None
-    waited(lambda: process.submit("two", job(4)) or None)
-    assert waited(lambda: process.answer("two")).record == answer(job(4)).record
+    first.drop()
+    assert first.answer() is None
+    second = waited(lambda: process.submit(job(4)))
+    assert first.answer() is None and waited(second.answer).record == answer(job(4)).record
     process.close()
     assert process.pid is None
-    assert (
-        waited(lambda: process.submit("one", job(3)) or None) and waited(lambda: process.answer("one")).record
-    )
+    assert waited(lambda: process.submit(job(3))).wait().record
 
 
 def test_its_death_is_one_failed_kernel_and_many_are_enough(process, caplog):
     for n in range(compile_process.MAX_DEATHS):
-        assert waited(lambda n=n: process.submit("me", job(n)) or None)
+        future = waited(lambda n=n: process.submit(job(n)))
         os.kill(process.pid, signal.SIGKILL)
-        assert waited(lambda: process.answer("me")).failure == "the process that compiles has ended"
-    assert not process.is_usable and not process.submit("me", job(9))
+        assert waited(future.answer).failure == "the process that compiles has ended"
+    assert not process.is_usable and process.submit(job(9)) is None
     assert sum("compiled by a thread" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -141,9 +137,8 @@ def test_who_waits_for_a_forgotten_job_goes_on(process):
     found = []
     thread = threading.Thread(target=lambda: found.append(process.run(job(4))), daemon=True)
     thread.start()
-    waited(lambda: process._owner)
-    process.forget(process)
-    process.close()
+    waited(lambda: process._current)
+    process.end()
     thread.join(60)
     assert found == [None] and process.pid is None
 
@@ -152,7 +147,7 @@ def test_a_full_disk_is_like_no_process(process, monkeypatch, caplog):
     full = lambda *args, **kwargs: open("/dev/full", "r+b", buffering=0)  # noqa: E731, SIM115
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     while process.is_usable:
-        assert not process.submit("me", job(3)) and process.pid is None
+        assert process.submit(job(3)) is None and process.pid is None
         time.sleep(0.01)
     assert not process.is_usable and process.run(job(3)) is None
     assert sum("No space left" in record.getMessage() for record in caplog.records) == 1
@@ -171,7 +166,7 @@ def test_it_ends_with_its_program():
         from shapevm.specialise.compile_process import CompileProcess
         from tests.shapevm.specialise.test_compile_process import job
         process = CompileProcess()
-        assert process.submit("me", job(3))
+        assert process.submit(job(3))
         print(process.pid, flush=True)
         os.kill(os.getpid(), 9)
     """

@@ -12,8 +12,8 @@ from shapevm.vm.load_options import CacheLimits
 
 import shapevm
 from shapevm.program import opening
-from shapevm.specialise.kernel_requests import START_SECONDS, Budget, starting_pays
 from shapevm.specialise.kernel_store import open_store
+from shapevm.specialise.profitability import START_SECONDS, Budget, starting_pays
 
 LIMIT = 1 << 16
 

@@ -40,8 +40,8 @@ class Compiled(CompileProcess):
     is_usable = False
     times = {"exact": 1000, "generic": 1500}
 
-    def submit(self, owner, job):
-        return False
+    def submit(self, job):
+        return None
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_it_waits_until_it_pays(artifact, measured, price):
 def test_what_has_paid_first_comes_first(artifact, measured, price, monkeypatch):
     price["runs"], made, rest = 30, [], [1.0]
     finish = kernel_requests.RequestServer._finish
-    monkeypatch.setattr(kernel_requests.Budget, "rest", lambda self: rest[0])
+    monkeypatch.setattr(profitability.Budget, "rest", lambda self: rest[0])
     monkeypatch.setattr(
         kernel_requests.RequestServer,
         "_finish",
@@ -170,7 +170,7 @@ def test_no_gain_no_code(artifact, measured, price):
 def test_what_waits_is_bounded(artifact, measured, price, monkeypatch):
     price["runs"] = 2
     monkeypatch.setattr(kernel_requests, "MAX_WAITING", 6)
-    monkeypatch.setattr(kernel_requests.Budget, "rest", lambda self: 1.0)
+    monkeypatch.setattr(profitability.Budget, "rest", lambda self: 1.0)
     with shapevm.load(artifact, strategy="auto") as exe:
         for n in range(20, 60):
             for _ in range(n // 4):

@@ -28,9 +28,8 @@ from shapevm.jit.text import parse_spec
 import shapevm
 from shapevm.cli import doctor
 from shapevm.reports.inspect import inspection
-from shapevm.specialise.compile_process import CompileProcess
+from shapevm.specialise.compile_process import CompileProcess, TileMeasurement
 from shapevm.specialise.kernel_store import open_store
-from shapevm.specialise.tile_measurement import TileMeasurement
 
 OWN = {compile_kernel(parse_spec(PROBE), (rows,)).schedule_name for rows in (16, 17, 40)}
 TILE = next(name for name in ("6x16", "12x32") if name not in OWN)  # none of this machine's own
@@ -49,11 +48,11 @@ class Process:
     def __init__(self, *answers):
         self.answers, self.jobs = list(answers), []
 
-    def submit(self, owner, job):
+    def submit(self, job):
         self.jobs.append(job)
-        return True
+        return self
 
-    def answer(self, owner):
+    def answer(self):
         return self.answers.pop(0)
 
 
@@ -73,7 +72,7 @@ def test_later_stores_use_what_the_process_measured(folder, monkeypatch):
     assert process.jobs == []
     for running in (True, True, False, False):
         found.go_on(open_store())
-        assert found.is_running is running
+        assert (found.future is not None) is running
     assert process.jobs == [TilesJob(before.target)]
     after = open_store()
     assert after.tile_choice == OTHER and before.tile_choice is None
@@ -124,7 +123,7 @@ def test_a_failure_leaves_the_built_in_tiles(folder, monkeypatch):
     found = measuring(Process(Answer(failure="no memory")), monkeypatch)
     found.go_on(open_store())
     found.go_on(open_store())
-    assert not found.is_running and open_store().tile_choice is None
+    assert found.future is None and open_store().tile_choice is None
 
 
 def test_a_tuned_schedule_comes_first(folder):

@@ -11,10 +11,10 @@ from shapevm.jit.tuning import FILE, TuningDatabase, schedules_of
 from shapevm.vm.artifact import read, write
 
 import shapevm
+from shapevm.calls.profiles import Calls, Profile
 from shapevm.specialise import tune
 from shapevm.specialise.bake import identity
 from shapevm.specialise.kernel_store import open_store
-from shapevm.specialise.profiles import Calls, Profile
 
 
 @pytest.fixture

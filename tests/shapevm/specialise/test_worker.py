@@ -32,16 +32,15 @@ def three() -> Iterator[list[CompileProcess]]:
     made = [CompileProcess() for _ in range(3)]
     yield made
     for process in made:
-        process.forget(process)
-        process.close()
+        process.end()
 
 
 def test_two_of_a_user_work_in_the_background(three: list[CompileProcess], tmp_path: Path) -> None:
-    assert [process.submit(process, job(3, tmp_path)) for process in three] == [True, True, False]
+    first, second, third = (process.submit(job(3, tmp_path)) for process in three)
+    assert first and second and not third
     assert three[2].is_usable  # it waits for its turn
-    three[0].forget(three[0])
     pid = three[0].pid
-    three[0].close()
+    three[0].end()
     waited(lambda: None if is_running(pid) else True)
     assert three[2].run(job(3, tmp_path)).record
 
@@ -59,7 +58,7 @@ def test_ended_processes_leave_the_systems_table(tmp_path: Path) -> None:
 
 def test_without_a_cache_one_works_beside_a_program(three: list[CompileProcess]) -> None:
     no_cache = Job(to_json(TWICE), (3,), host_target(), None, b"")
-    assert [process.submit(process, no_cache) for process in three] == [True, False, False]
+    assert [bool(process.submit(no_cache)) for process in three] == [True, False, False]
 
 
 ENDING = """
@@ -69,8 +68,7 @@ ENDING = """
     from tests.shapevm.specialise.test_worker import job
     process = CompileProcess()
     def start():
-        assert process.submit("me", job(3, Path(sys.argv[1])))
-        while process.answer("me") is None: time.sleep(0.01)
+        assert process.run(job(3, Path(sys.argv[1])))
     thread = threading.Thread(target=start)
     thread.start(), thread.join()
     time.sleep(0.2)

@@ -11,7 +11,7 @@ from shapevm.vm.artifact import parse_object
 from shapevm.vm.artifact import read as read_artifact
 
 import shapevm
-from shapevm.specialise.profiles import Calls, Profile, from_json, merge, read
+from shapevm.calls.profiles import Calls, Profile, from_json, merge, read
 
 
 def rows(n):

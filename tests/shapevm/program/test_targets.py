@@ -12,7 +12,7 @@ from shapevm.vm.program import Program
 
 import shapevm
 from shapevm.cli import main
-from shapevm.specialise.fat import merged, only_targets, targets_of
+from shapevm.program.targets import merged, only_targets, targets_of
 
 V3, V4, ARM = "x86-64-v3", "x86-64-v4", "aarch64"
 X = torch.randn(9, 24)

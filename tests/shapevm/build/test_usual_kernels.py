@@ -11,7 +11,7 @@ from shapevm.jit.spec import KernelSpec
 
 from shapevm.build.build import exact_dims, lower, open_source
 from shapevm.build.options import Options
-from shapevm.specialise.usual_kernels import MAX_CONVS, MAX_PRODUCTS, usual_kernels
+from shapevm.build.usual_kernels import MAX_CONVS, MAX_PRODUCTS, usual_kernels
 
 DEEP, *OTHERS = usual_products()
 

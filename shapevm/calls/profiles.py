@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from ..calls.checks import check_programs
-from ..calls.opened import Opened, opened_programs
 from ..vm.errors import ArgumentError, FileError
 from ..vm.files import MAX_TEXT_BYTES, content_of, replacing
 from ..vm.fork_lock import ForkLock
 from ..vm.handle import ProgramClosed
 from ..vm.layout import LIMITS
 from ..vm.schema import Exactly, Integer, ListOf, Made, Object, Text, decode
+from .checks import check_programs
+from .opened import Opened, opened_programs
 
 FORMAT, VERSION = "shapevm-profile", 1
 MAX_SYMBOLS = LIMITS["SYMBOLS"][0]

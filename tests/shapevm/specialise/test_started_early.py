@@ -17,9 +17,8 @@ from shapevm.jit.store import KernelStore
 from shapevm.vm.objects import serialise_object
 
 import shapevm
-from shapevm.specialise.compile_ahead import compile_ahead
+from shapevm.specialise.compile_ahead import _STARTED, EarlyProcess, compile_ahead
 from shapevm.specialise.compile_process import CompileProcess
-from shapevm.specialise.early_processes import _STARTED, EarlyProcess, has_early_process
 
 USUAL = to_json(usual_product(24, 8, ("bias",)))
 X = torch.ones(3, 24)
@@ -32,10 +31,10 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]
     made: list[CompileProcess] = []
     submit = CompileProcess.submit
 
-    def noted(self: CompileProcess, owner: object, job: Any) -> Any:
+    def noted(self: CompileProcess, job: Any) -> Any:
         made.append(self)
         found.extend(job.jobs if isinstance(job, Batch) else [job])
-        return submit(self, owner, job)
+        return submit(self, job)
 
     monkeypatch.setattr(CompileProcess, "submit", noted)
     with shapevm.settings.scope(cache=True, cache_dir=str(tmp_path), compile_processes=2):
@@ -127,7 +126,7 @@ def test_it_takes_its_share_of_few_kernels(jobs: list[Any], tmp_path: Path) -> N
     _STARTED[store] = EarlyProcess(store, [])
     specs = [usual_product(24, 8), usual_product(8, 24)]
     compile_ahead(store, {spec: [] for spec in specs})
-    assert not has_early_process(store)
+    assert store not in _STARTED
     assert all(store.generic(spec)[0].code == compile_kernel(spec, None).code for spec in specs)
 
 

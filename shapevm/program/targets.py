@@ -47,7 +47,7 @@ def with_target(
 def with_bases(program: Program, store: KernelStore) -> Program:
     """Return a program with code for the store's target and also for the target's bases."""
     from ..jit.spec_reader import from_json
-    from .compile_ahead import compile_ahead
+    from ..specialise.compile_ahead import compile_ahead
 
     specs = [from_json(kernel.spec) for kernel in program.kernels]
     compile_ahead(store, dict.fromkeys(specs, ()))
