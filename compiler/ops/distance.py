@@ -18,6 +18,10 @@ def _norm_of_difference(b: Builder, x: Value, y: Value, p: float) -> Value:
     difference = B.pointwise(b, "sub", x, y)
     if B.shape_of(difference)[-1] == 0:
         return B.full(b, 0, B.dtype_of(difference), B.shape_of(difference)[:-1])
+    if p == np.inf:  # of no numbers it is 0 here, while norms refuse an empty axis
+        last = len(B.shape_of(difference)) - 1
+        found = B.reduce(b, "reduce_max", b.one("abs", difference), [last], False)
+        return B.pointwise(b, "maximum", found, 0.0)
     return vector_norm(b, difference, p, [-1])
 
 

@@ -334,6 +334,12 @@ VECTORS: list[Case] = [
         BATCHES,
     ),
     (
+        "cdist of no numbers",
+        lambda x, y: torch.cdist(x, y, float("inf")),
+        (((3, "n"), f32), ((4, "n"), f32)),
+        EMPTY,
+    ),
+    (
         "pdist",
         lambda x: tuple(F.pdist(x, p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))),
         ((("n", 6), f32),),
