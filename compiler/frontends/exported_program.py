@@ -284,7 +284,7 @@ class ProgramImporter(FxImporter):
         found = [(part, text) for part, text in found if excludes_0_and_1(part) not in tried]
         left = [(part, text) for part, text in found if not narrow(self.graph.symbols, part)]
         for condition, text in left:
-            add_guard(self.builder, condition, f"the model needs {shown_guard(text)}")
+            add_guard(self.builder, condition, f"the model needs {shown_guard(text, self._shapes())}")
 
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""

@@ -8,7 +8,6 @@ miscomputed.
 from __future__ import annotations
 
 import ast
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -158,9 +157,33 @@ def _is_of_strides(condition: ast.expr) -> bool:
     return isinstance(condition, ast.Compare) and bool(names & {"stride", "storage_offset"})
 
 
-def shown_guard(text: str) -> str:
-    """Return a guard as readable text: "(x.shape[0] % 4) == 0" for "(L['x'].size()[0] % 4) == 0"."""
-    return re.sub(r"L\['([^']+)'\]((?:\[[^\]]+\]|\.(?!size\b)\w+)*)\.size\(\)", r"\1\2.shape", text)
+def shown_guard(text: str, shapes: Shapes) -> str:
+    """Return a guard with the names that messages give to sizes: "s0 % 4 == 0" for
+    "(L['x'].size()[0] % 4) == 0"."""
+    return ast.unparse(_Shown(shapes).visit(ast.parse(text, mode="eval")))
+
+
+class _Shown(ast.NodeTransformer):
+    """Changes a guard as `shown_guard` returns it."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Name a size."""
+        try:
+            return ast.parse(str(_size(node, self.shapes)), mode="eval").body
+        except (LookupError, ValueError, SyntaxError):
+            return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Subtract, where sympy adds the product with -1."""
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(op=ast.Add(), right=ast.BinOp(left=minus_1, op=ast.Mult(), right=right)):
+                if ast.unparse(minus_1) == "-1":
+                    return ast.BinOp(node.left, ast.Sub(), right)
+        return node
 
 
 class _Parser:

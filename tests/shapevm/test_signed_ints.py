@@ -160,7 +160,7 @@ def test_a_truncated_float_of_a_signed_int_is_what_tracing_assumed() -> None:
     with shapevm.compile(exported(lambda x, k: x + int(k * 0.5), 4)) as exe:
         torch.testing.assert_close(exe(X, 5), X + 2)
         for k in (1, -5):
-            with pytest.raises(shapevm.errors.GuardError, match=r"math.trunc\(0.5\*.*== 2; here s0 is -?\d"):
+            with pytest.raises(shapevm.errors.GuardError, match=r"math.trunc\(0.5 \*.*== 2; here s0 is -?\d"):
                 exe(X, k)
 
 

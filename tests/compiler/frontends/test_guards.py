@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sympy
 import torch
-from shapevm.compiler.frontends.guards import excludes_0_and_1, parse_guard
+from shapevm.compiler.frontends.guards import excludes_0_and_1, parse_guard, shown_guard
 from shapevm.compiler.ir.graph import SymbolInfo
 from torch import nn
 from torch.export import Dim
@@ -31,6 +31,18 @@ LINES = 1 + sympy.floor((T - 3) / 4)
 )
 def test_which_conditions_refuse_a_size_of_1_alone(condition: sympy.Basic, size: str | None) -> None:
     assert excludes_0_and_1(condition) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("(L['x'].size()[0] % 4) == 0", "s % 4 == 0"),
+        ("(L['x'].size()[0] + (-1)*((1 + L['x'].size()[1]) // 2)) != 1", "s - (1 + 3 * t) // 2 != 1"),
+        ("L['y'].size()[0] == 2", "L['y'].size()[0] == 2"),
+    ],
+)
+def test_how_messages_show_a_guard(text: str, shown: str) -> None:
+    assert shown_guard(text, {("x",): (S, 3 * T)}) == shown
 
 
 @pytest.mark.parametrize(
