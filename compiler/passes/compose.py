@@ -63,10 +63,11 @@ def _number(value: Value) -> float | None:
     """Return the only number of a tensor, known at compile time, else None."""
     node = value.node
     while node is not None and node.op in ("expand", "reshape", "permute"):
-        node = node.arg(0).node
+        value = node.arg(0)
+        node = value.node
     if node is not None and node.op == "constant" and node.attrs["array"].size == 1:
         return float(node.attrs["array"].reshape(-1)[0])
-    found = None if node is None else B.uniform(node.result)
+    found = B.uniform(value)
     return float(found) if isinstance(found, int | float) else None
 
 

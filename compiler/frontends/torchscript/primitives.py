@@ -67,10 +67,22 @@ def _to_list(importer: Walk, node: Any) -> list[Any]:
     if element is None:
         raise UnsupportedOp("tolist of a tensor of more than two axes cannot be compiled")
     if type.kind() == "ListType":
-        return [library.run(importer, "tolist", [x], element)]
+        known = _positions(importer.tensors.read(x))
+        return [library.run(importer, "tolist", [x], element) if known is None else List(known)]
     return [importer.builder.one("item", importer.tensors.read(x))]
 
 
+def _positions(line: Value) -> list[int] | None:
+    """Return the elements of a short range of known numbers, such as `torch.arange(1, x.dim())`, or None."""
+    if line.node is None or line.node.op != "iota" or line.tensor.dtype != "i64":
+        return None
+    start, step, length = (line.node.attrs[name] for name in ("start", "step", "length"))
+    if not all(isinstance(each, int) for each in (start, step, length)) or length > MAX_POSITIONS:
+        return None
+    return [start + step * i for i in range(length)]
+
+
+MAX_POSITIONS = 64  # of a range that is a list of known length
 _SCALARS: dict[str, Type] = {"IntType": INT, "FloatType": FLOAT, "BoolType": BOOL, "StringType": STR}
 
 

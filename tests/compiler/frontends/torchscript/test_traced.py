@@ -107,6 +107,17 @@ def turned(images: Tensor, angles: Tensor) -> Tensor:
     return F.grid_sample(images, grid, align_corners=False)
 
 
+@torch.jit.script
+def _of_all_but_the_first_axis(rows: Tensor) -> Tensor:
+    axes: list[int] = torch.arange(1, len(rows.shape)).tolist()
+    centred = rows - rows.mean(dim=axes, keepdim=True)
+    return centred / torch.sqrt(torch.var(rows, dim=axes, keepdim=True, unbiased=False) + 1e-5)
+
+
+def norm_of_all_but_the_first_axis(rows: Tensor) -> Tensor:
+    return _of_all_but_the_first_axis(rows)
+
+
 PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "transforms of a length": (transforms_of_a_length, [(x(n, m, 3),) for n, m in ((5, 6), (1, 4), (8, 12))]),
     "norms that learn": (
@@ -122,6 +133,14 @@ PROGRAMS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
         [(x(2, n), x(m)) for n, m in ((5, 6), (1, 6), (0, 7))],
     ),
     "samples of a grid": (turned, [(x(n, 2, m, 6), x(n)) for n, m in ((2, 5), (1, 3), (4, 1))]),
+    "axes from a range": (
+        norm_of_all_but_the_first_axis,
+        [(x(n, 3, m),) for n, m in ((2, 5), (1, 1), (0, 2))],
+    ),
+    "roots of sorted rows": (
+        lambda rows: rows / torch.sqrt(rows.sort(-1).values + rows),
+        [(x(n, 3).abs(),) for n in (2, 1)],
+    ),
     "powers": (powers, [(x(n, m),) for n, m in ((3, 4), (1, 2), (2, 7))]),
     "rows from a tensor": (
         rows_from_a_tensor,
