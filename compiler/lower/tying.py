@@ -18,7 +18,7 @@ import sympy
 from ...jit.evaluation import from_memory
 from ...jit.families.concat.spec import Concat
 from ...jit.families.matmul.grouped import BYTE, Groups, groups_of
-from ...jit.families.matmul.layouts import GROUPED, PAIRS_LAYOUT, PANELS
+from ...jit.families.matmul.layouts import layout_of
 from ...jit.families.matmul.schedules import PANEL
 from ...jit.families.matmul.spec import Matmul
 from ...jit.llvm.dtypes import DTYPES
@@ -54,7 +54,7 @@ def _panels_of_products(graph: Graph) -> Iterator[Value]:
     """Yield the constants that products read as panels."""
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.product.b_layout in (PANELS, PAIRS_LAYOUT, GROUPED):
+        if isinstance(spec, Matmul) and layout_of(spec).is_readable:
             yield node.arg(_inputs(spec).index(spec.product.b))
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...jit.families.matmul.layouts import layout_of
 from ...jit.families.matmul.spec import Matmul
 from ...jit.spec import Buffer, Nest
 from ..ir.graph import Graph, Node, Value
@@ -24,7 +25,7 @@ def skip_zeros(graph: Graph) -> None:
     starts = _starts(graph)
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
-        if isinstance(spec, Matmul) and spec.product.b_layout == "panels" and not spec.product.prologue:
+        if isinstance(spec, Matmul) and layout_of(spec).is_plain and not spec.product.prologue:
             given = spec.product
             rows, weight = (_value(node, spec.buffers, place) for place in (given.a, given.b))
             if rows in starts and _is_zero(_start(starts, rows)) and _is_large_and_finite(weight):

@@ -18,7 +18,7 @@ from ...loops.bodies import LANES
 from ..family import Variant, first_fitting
 from ..matmul import variants
 from ..matmul.chunks import Pieces
-from ..matmul.layouts import WINOGRAD, layout_of
+from ..matmul.layouts import layout_of
 from ..matmul.matmul import check_operands, choose_schedule, fitting_schedules
 from ..matmul.problem import Problem, may_use_tiles, problem_of
 from ..matmul.product import Emission, Product
@@ -79,7 +79,7 @@ def _emit_for_points(f: Function, spec: Conv, sizes: Sequence[Int], schedule: st
 #: The first one that fits is taken.
 VARIANTS: tuple[Variant[Conv, Generator], ...] = (
     Variant("planes", lambda spec: spec.planes, planes.emit),
-    Variant("winograd", lambda spec: spec.product.b_layout == WINOGRAD, _emit_for_points),
+    Variant("winograd", lambda spec: layout_of(spec).is_of_convs, _emit_for_points),
     Variant("depthwise", is_depthwise, depthwise.emit),
     Variant("product", lambda spec: True, _emit_product),
 )
@@ -92,10 +92,11 @@ def _check_window(spec: Conv) -> None:
     if {len(axis) for axis in axes} != {len(spec.buffers[given.a].shape) - 2}:
         raise ValueError("conv kernel: its window must have an axis for each one of the image but N and C")
     channels = spec.buffers[given.a].shape[-1]
-    together = layout_of(spec).together
+    layout = layout_of(spec)
+    together = layout.together
     if together > 1 and not (isinstance(channels, int) and channels % (together * groups) == 0):
         raise ValueError(
-            f"conv kernel: {channels} channels in {groups} groups; {given.b_layout} take multiples of "
+            f"conv kernel: {channels} channels in {groups} groups; {layout.name} take multiples of "
             f"{together} in each"
         )
     if groups < 1 or (groups > 1 and not (isinstance(given.n, int) and given.n % groups == 0)):

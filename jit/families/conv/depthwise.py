@@ -31,6 +31,7 @@ from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...spec import Index
 from ..matmul.arithmetic import VECTOR
 from ..matmul.lanes import load
+from ..matmul.layouts import layout_of
 from ..matmul.lines import is_read_again, lines_of_results
 from ..matmul.problem import problem_of
 from ..matmul.product import Emission
@@ -61,7 +62,7 @@ def is_depthwise(spec: Conv) -> bool:
     window, channels = spec.window, spec.buffers[given.a].shape[-1]
     is_plain = len(window.kernel) <= AXES and set(window.expansion) == {1} and min(window.dilation) > 0
     has_element, k_loop = spec.buffers[given.a].dtype in IMAGE_DTYPES, len(given.batch) + 2
-    has_rows = spec.buffers[given.b].shape == (given.k, given.n) and given.b_layout == "rows"
+    has_rows = spec.buffers[given.b].shape == (given.k, given.n) and layout_of(spec).in_place
     has_weights = has_rows and given.b_index == (Index(loop=k_loop), Index(loop=k_loop - 1))
     return has_weights and is_plain and has_element and is_narrow(channels, given.n, window.groups)
 

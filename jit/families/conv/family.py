@@ -40,7 +40,7 @@ def _evaluate(run: Evaluation, spec: Conv) -> None:
     groups, n = spec.window.groups, run.size(given.n)
     image, weights = (from_memory(run.arrays[i], spec.buffers[i].dtype) for i in (given.a, given.b))
     image = np.moveaxis(image, 1, -1) if spec.planes else image
-    columns = group_columns(weights, given.b_layout, groups, run.size(given.k), n // groups)
+    columns = group_columns(weights, layout_of(spec), groups, run.size(given.k), n // groups)
     rows = patches(spec.window, [run.size(size) for size in spec.window.out], image)
     acc = np.moveaxis(rows.astype(np.float64) @ columns.astype(np.float64), 0, 1)
     acc = acc.reshape([*(run.size(size) for size in (*given.batch, given.m)), n])

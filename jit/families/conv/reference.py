@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..matmul.layouts import LAYOUTS, ROWS
+from ..matmul.layouts import Layout
 from .spec import Window
 
 
@@ -36,8 +36,8 @@ def _tap(window: Window, out: Sequence[int], image: np.ndarray, tap: Sequence[in
     return result
 
 
-def group_columns(weights: np.ndarray, layout: str, groups: int, k: int, n: int) -> np.ndarray:
+def group_columns(weights: np.ndarray, layout: Layout, groups: int, k: int, n: int) -> np.ndarray:
     """Return the weights [groups, k, n] of a conv's B, `n` columns a group."""
-    if layout == ROWS:
+    if layout.in_place:
         return weights.reshape(k, groups, n).transpose(1, 0, 2)
-    return np.stack([LAYOUTS[layout].unpack(part, k, n) for part in np.split(weights, groups)])
+    return np.stack([layout.unpack(part, k, n) for part in np.split(weights, groups)])

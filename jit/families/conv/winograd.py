@@ -95,12 +95,12 @@ def check(spec: Conv) -> None:
     given = spec.product
     window, channels = spec.window, spec.buffers[given.a].shape[-1]
     if window.kernel != (TAPS, TAPS) or {*window.expansion, window.groups} != {1}:
-        raise ValueError(f"conv kernel: {given.b_layout} is for 3 x 3 taps in one group")
+        raise ValueError("conv kernel: winograd is for 3 x 3 taps in one group")
     if not isinstance(channels, int) or channels % LANES or not channels:
-        raise ValueError(f"conv kernel: {given.b_layout} is for channels in multiples of {LANES}")
+        raise ValueError(f"conv kernel: winograd is for channels in multiples of {LANES}")
     weight = spec.buffers[given.b]
     if weight.dtype != "f32" or weight.shape[1:] != (TAPS * TAPS * channels, PANEL):
-        raise ValueError(f"conv kernel: {given.b_layout} is for weights in f32, in panels of all taps")
+        raise ValueError("conv kernel: winograd is for weights in f32, in panels of all taps")
 
 
 def block_of_channels(channels: int) -> int:

@@ -23,7 +23,8 @@ from ...llvm.abi import Generated, resolve
 from ...llvm.function import Function, Int, Value
 from ...loops.bodies import LANES
 from ..matmul.arithmetic import SHORT_PAIRS, VECTOR, arithmetic_of, fill
-from ..matmul.layouts import LAYOUTS, QUADS_LAYOUT, layout_of
+from ..matmul.grouped import FOUR
+from ..matmul.layouts import layout_of
 from ..matmul.matmul import NARROW
 from ..matmul.microkernel import MicroKernels
 from ..matmul.problem import problem_of
@@ -49,7 +50,6 @@ from .winograd_bytes_parts import (
 from .winograd_parts import GAP
 from .winograd_points import SIDE, TAPS, TILE
 
-QUAD = LAYOUTS[QUADS_LAYOUT].together
 MAX_CHANNELS = 1024  # of which sums, 9 * 255 * 128 for each, are below 2^29 and hence exact
 MAX_TILES, LEAST_TILES = 49, 24  # of a block
 POINT_BYTES = 1024 * 1024  # of a block of tiles at their points
@@ -171,7 +171,7 @@ class Plan:
     @property
     def quads(self) -> int:
         """The quads of bytes of a pixel."""
-        return self.channels // QUAD
+        return self.channels // FOUR
 
     @property
     def steps(self) -> int:
@@ -236,7 +236,7 @@ def emit(f: Function, spec: Conv, sizes: Sequence[Int], schedule: str | None) ->
     emission = Emission.open(f, replace(problem_of(f, spec, sizes, tile), groups=spec.window.groups))
     outputs = [x for x in (geometry.n_images, *geometry.out) if isinstance(x, int)]
     assert isinstance(geometry.channels, int)
-    channels = QUAD * geometry.channels
+    channels = FOUR * geometry.channels
     plan = Plan.of(Grid.of(outputs, channels), emission.problem.width, channels)
     scratch = Scratch.of(f, emission.scratch.sums, plan)
     kernel = BytesAtPoints(emission, geometry, plan, tile, scratch)

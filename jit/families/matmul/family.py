@@ -19,7 +19,7 @@ from ...spec import BufferAccess, KernelSpec, Size, at_loops, body_accesses
 from ...spec_check import BodyCheck, check_buffer
 from ..family import Example, Family
 from .gemv import LEAST_STEPS, MAX_ROWS
-from .layouts import DIGITS_LAYOUT, PANELS, ROWS, layout_of
+from .layouts import layout_of
 from .matmul import check_steps, dtypes_of_a, emit, extensions, fitting_schedules
 from .problem import fits_tiles, grouped_of, is_f32_panels, unread_sizes, widened_dtype
 from .schedules import PANEL, TILES_IN_PLACE, WITHOUT_ASKING
@@ -49,7 +49,7 @@ def _weights(spec: ProductSpec, loops: tuple[Size, ...], groups: int) -> BufferA
     check_steps(spec)
     given, shape, layout = spec.product, spec.buffers[spec.product.b].shape, layout_of(spec)
     dtypes = layout.dtypes
-    if layout.name == ROWS:
+    if layout.in_place:
         return BufferAccess(given.b, given.b_index, loops, dtypes)
     if layout.planes:
         return at_loops(given.b, shape, dtypes)  # `_is_grouped` has checked it
@@ -66,7 +66,7 @@ def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
     loops = run.loops((*given.batch, given.m, given.n, given.k))
     a = np.squeeze(_lhs(run, spec, loops), -2)  # [batch.., m, k]
     a = round_values(a, layout.a) if layout.a == "bf16" else a
-    if layout.name == ROWS:
+    if layout.in_place:
         b = np.squeeze(run.load(given.b, given.b_index, loops, {}), -3)  # [batch.., n, k]
     else:
         b = layout.unpack(run.arrays[given.b], run.size(given.k), run.size(given.n)).T
@@ -96,7 +96,7 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
     if given.chain not in (CHAINS if layout.has_chain and not is_patch else (0,)):
         what = "0, 16 or 32; 0 in a convolution and for weights in quads, pairs or groups"
         raise refuse("chain", given.chain, what)
-    if isinstance(spec, Matmul) and spec.skips_zeros and layout.name != PANELS:
+    if isinstance(spec, Matmul) and spec.skips_zeros and not layout.is_plain:
         raise refuse("skips_zeros", True, "false but for a weight in panels")
     BodyCheck(spec, "epilogue", n_loops - 1).check(given.epilogue, has_acc=True)
     loops = BodyCheck(spec, "prologue", n_loops)
@@ -107,9 +107,9 @@ def check(spec: ProductSpec, is_patch: bool = False) -> None:
         rank = check_buffer(spec, "a")
         loops.check_index(given.a_index, 0 if is_patch else rank, "a_index")
     rank = check_buffer(spec, "b")
-    loops.check_index(given.b_index, rank if layout.name == ROWS else 0, "b_index")
-    if layout.name != ROWS and not isinstance(given.n, int):
-        raise refuse("b_layout", given.b_layout, "rows, but for a known number of columns")
+    loops.check_index(given.b_index, rank if layout.in_place else 0, "b_index")
+    if not layout.in_place and not isinstance(given.n, int):
+        raise refuse("b_layout", layout.name, "rows, but for a known number of columns")
     if layout.planes and (is_patch or not _is_grouped(spec)):
         raise refuse(
             "b", spec.buffers[given.b].shape, "u8[ceil(n / 32), groups, bytes of a group] of a matmul"
@@ -133,7 +133,7 @@ def _follow(launch: Launch, spec: ProductSpec) -> None:
 def follow_product(launch: Launch, spec: ProductSpec, a: Scalar) -> None:
     """Analyse B, the sums and the epilogue of a product, given the dependences of an element of A."""
     given = spec.product
-    is_read = given.b_layout == ROWS
+    is_read = layout_of(spec).in_place
     b = launch.read(given.b, given.b_index) if is_read else launch.constant(given.b, "weights")
     sums = launch.reduced("sum", joined([a, b]), len(launch.loops) - 1)
     launch.loops = launch.loops[:-1]
@@ -160,7 +160,7 @@ def all_schedules(spec: Matmul, dims: KernelKey, target: str) -> tuple[str, ...]
 def may_be_few(spec: ProductSpec, dims: KernelKey) -> bool:
     """Whether code for `dims` may have rows so few that they read a weight's streams."""
     given = spec.product
-    is_one = isinstance(spec, Matmul) and given.b_layout != ROWS and not given.batch
+    is_one = isinstance(spec, Matmul) and not layout_of(spec).in_place and not given.batch
     if not is_one or not isinstance(given.k, int) or given.k < LEAST_STEPS:
         return False
     return least(resolve(given.m, unread_sizes(spec, dims))) <= MAX_ROWS
@@ -176,7 +176,7 @@ def reads_streams(spec: KernelSpec, dims: KernelKey) -> bool:
     sizes = [size for size in b.shape if isinstance(size, int)]
     n_bytes = DTYPES[b.dtype].bytes * prod(sizes)
     is_few = top is not None and top <= MAX_ROWS
-    return (is_few or spec.product.b_layout == DIGITS_LAYOUT) and n_bytes >= STREAMED_BYTES
+    return (is_few or layout_of(spec).in_limbs) and n_bytes >= STREAMED_BYTES
 
 
 def preferred(spec: ProductSpec, dims: KernelKey, target: str, tiles: Mapping[str, str]) -> str | None:

@@ -57,6 +57,31 @@ class Layout:
     enough: amx.Enough = amx.ENOUGH
 
     @property
+    def in_place(self) -> bool:
+        """Whether B is read where it lies, by an index; otherwise it is a packed constant."""
+        return self.name == ROWS
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether B's elements lie in panels one by one, each widened as it is read."""
+        return self.name == PANELS
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether other kernels can read single elements of the packed B, as `lower.tying` does."""
+        return self.name in (PANELS, PAIRS_LAYOUT, GROUPED)
+
+    @property
+    def is_of_convs(self) -> bool:
+        """Whether only convolutions have this layout."""
+        return self.name == WINOGRAD
+
+    @property
+    def in_limbs(self) -> bool:
+        """Whether a row of A is represented by several rows of limbs."""
+        return self.planes > 1
+
+    @property
     def together(self) -> int:
         """The elements of A that a step multiplies: several where they are narrow."""
         return self.beside if self.a != "f32" else 1
@@ -78,6 +103,12 @@ def layout_of(spec: ProductSpec[Any]) -> Layout:
     if name not in LAYOUTS:
         raise refuse("b_layout", name, f"one of {', '.join(LAYOUTS)}")
     return LAYOUTS[name]
+
+
+def check_of_products(spec: ProductSpec[Any]) -> None:
+    """Raise SpecError for a layout that only convolutions have."""
+    if layout_of(spec).is_of_convs:
+        raise refuse("b_layout", spec.product.b_layout, f"one of {', '.join(_OF_PRODUCTS)}")
 
 
 def pack_columns(layout: str, weight: np.ndarray, groups: int) -> np.ndarray:
@@ -165,3 +196,4 @@ LAYOUTS = {
         _grouped(DIGITS_LAYOUT, FOUR, PLANES, arithmetic=DIGITS),
     )
 }
+_OF_PRODUCTS = [row.name for row in LAYOUTS.values() if not row.is_of_convs]

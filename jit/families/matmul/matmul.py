@@ -14,7 +14,7 @@ from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
 from .arithmetic import DIGITS, PAIRS, QUADS
-from .layouts import DIGITS_LAYOUT, LAYOUTS, WINOGRAD, layout_of
+from .layouts import check_of_products, layout_of
 from .problem import grouped_of, is_f32_panels, may_use_tiles, problem_of, uses_tiles
 from .schedules import PANEL, SCHEDULES, default_schedule, narrow_schedules, schedule_of, tile_of
 from .spec import ProductSpec
@@ -44,23 +44,22 @@ def check_steps(spec: ProductSpec) -> None:
     """Raise SpecError if weights that are multiplied several steps at a time do not have a multiple of
     these."""
     given = spec.product
-    together = layout_of(spec).together
+    layout = layout_of(spec)
+    together = layout.together
     if together > 1 and (not isinstance(given.k, int) or given.k % together):
         raise SpecError(
-            f"matmul kernel: k is {given.k} in layout {given.b_layout!r}; it must be a multiple of {together}"
+            f"matmul kernel: k is {given.k} in layout {layout.name!r}; it must be a multiple of {together}"
             "; export the artifact again"
         )
 
 
 def check_operands(spec: ProductSpec) -> None:
     """Raise SpecError for layouts of operands that a product cannot have."""
-    given = spec.product
-    if layout_of(spec).planes and grouped_of(spec) is None:
-        shape = spec.buffers[given.b].shape
-        raise SpecError(f"matmul kernel: b is {shape} in layout {given.b_layout!r}; see `grouped`")
-    if given.b_layout == WINOGRAD:
-        others = ", ".join(name for name in LAYOUTS if name != WINOGRAD)
-        raise SpecError(f"matmul kernel: b_layout is {given.b_layout!r}; it must be one of {others}")
+    layout = layout_of(spec)
+    if layout.planes and grouped_of(spec) is None:
+        shape = spec.buffers[spec.product.b].shape
+        raise SpecError(f"matmul kernel: b is {shape} in layout {layout.name!r}; see `grouped`")
+    check_of_products(spec)
 
 
 def extensions(spec: ProductSpec) -> tuple[str, ...]:
@@ -83,7 +82,7 @@ def choose_schedule(f: Function, spec: ProductSpec, m: Int) -> str:
     rows of f32 that are too few for AMX.
     """
     name, top = default_schedule(f), most(m)
-    if spec.product.b_layout == DIGITS_LAYOUT and name == "14x32":
+    if layout_of(spec).in_limbs and name == "14x32":
         return NARROW  # of three planes of four rows
     is_low = top is not None and top <= SCHEDULES[name].rows
     if is_low:

@@ -15,7 +15,7 @@ from . import amx, amx_bytes
 from .arithmetic import PAIRS, QUADS, Arithmetic, arithmetic_of
 from .chunks import WHOLE, Pieces, is_chunked
 from .grouped import Groups, groups_of
-from .layouts import PANELS, ROWS, layout_of
+from .layouts import layout_of
 from .schedules import PANEL, Schedule
 from .spec import ProductSpec
 from .sums import BLOCK
@@ -101,7 +101,7 @@ class Problem:
     @property
     def in_panels(self) -> bool:
         """Whether B is a weight in panels."""
-        return self.spec.product.b_layout != ROWS
+        return not layout_of(self.spec).in_place
 
     @property
     def is_narrow(self) -> bool:
@@ -184,7 +184,7 @@ def unread_sizes(spec: ProductSpec, dims: KernelKey) -> list[Int]:
 
 def is_f32_panels(spec: ProductSpec) -> bool:
     """Whether B is a weight of f32 in panels."""
-    return spec.product.b_layout == PANELS and spec.buffers[spec.product.b].dtype == "f32"
+    return layout_of(spec).is_plain and spec.buffers[spec.product.b].dtype == "f32"
 
 
 def widened_dtype(spec: ProductSpec) -> str:
@@ -193,7 +193,7 @@ def widened_dtype(spec: ProductSpec) -> str:
     if groups is not None:
         return groups.dtype if groups.is_widened and groups.together == 1 else ""
     dtype = spec.buffers[spec.product.b].dtype
-    return dtype if spec.product.b_layout == PANELS and dtype != "f32" else ""
+    return dtype if layout_of(spec).is_plain and dtype != "f32" else ""
 
 
 def grouped_of(spec: ProductSpec) -> Groups | None:
@@ -222,7 +222,7 @@ def uses_tiles(spec: ProductSpec) -> bool:
         return isinstance(spec.product.k, int) and spec.product.k >= amx_bytes.LEAST_K
     if layout.arithmetic == PAIRS:
         return spec.product.k != 0
-    is_float = layout.name == PANELS and spec.buffers[spec.product.b].dtype in amx.PLANES
+    is_float = layout.is_plain and spec.buffers[spec.product.b].dtype in amx.PLANES
     return is_float and spec.bf16x6 and not spec.repeats_lhs
 
 

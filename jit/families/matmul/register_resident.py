@@ -20,7 +20,7 @@ from ...loops.bodies import LANES, BodyEmitter, Position, tail_mask
 from ...math.table import OPS
 from .arithmetic import VECTOR
 from .epilogue import RowTile
-from .problem import Problem
+from .problem import Problem, is_f32_panels
 from .schedules import PANEL
 from .sums import block_of_short
 
@@ -33,12 +33,7 @@ Sums = list[list[Value]]  # by row and vector
 def fits(problem: Problem) -> bool:
     """Whether registers hold the weight, [k, n], beside the sums and the epilogue's values."""
     spec, n, k = problem.spec, problem.n, problem.k
-    is_weight = (
-        spec.product.b_layout == "panels"
-        and spec.buffers[spec.product.b].dtype == "f32"
-        and not problem.groups
-    )
-    if not (is_weight and isinstance(n, int) and isinstance(k, int)):
+    if problem.groups or not (is_f32_panels(spec) and isinstance(n, int) and isinstance(k, int)):
         return False
     if block_of_short(k, spec.product.chain):
         return False

@@ -12,6 +12,7 @@ from shapevm.jit.execute import Kernel
 from shapevm.jit.families.conv import conv
 from shapevm.jit.families.conv.reference import group_columns, patches
 from shapevm.jit.families.conv.spec import Conv, Window
+from shapevm.jit.families.matmul.layouts import layout_of
 from shapevm.jit.families.matmul.spec import MatrixProduct
 from shapevm.jit.families.matmul.sums import products
 
@@ -101,7 +102,7 @@ def test_sums_have_the_order_of_the_definition(case: str, layout: str) -> None:
     buffers = conv_arrays(spec, dims)
     groups, columns = spec.window.groups, spec.product.n // spec.window.groups
     rows = patches(spec.window, [dims[size.index] for size in spec.window.out], buffers[0])
-    weights = group_columns(buffers[1], layout, groups, spec.product.k, columns)
+    weights = group_columns(buffers[1], layout_of(spec), groups, spec.product.k, columns)
     sums = np.moveaxis(products(rows, weights, conv.piece_of(spec)), 0, 1).reshape(buffers[2].shape)
     for code in (compile_kernel(spec, None, HOST_TARGETS[-1]), compile_kernel(spec, dims, HOST_TARGETS[-1])):
         Kernel(code).run(buffers, dims)

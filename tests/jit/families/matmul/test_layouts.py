@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 from shapevm.jit.decode import SpecError
-from shapevm.jit.families.matmul.layouts import LAYOUTS, PANELS, ROWS, TAPS, Layout, layout_of, pack_columns
+from shapevm.jit.families.matmul.layouts import (
+    LAYOUTS,
+    PANELS,
+    TAPS,
+    Layout,
+    check_of_products,
+    layout_of,
+    pack_columns,
+)
 from shapevm.jit.families.matmul.usual import usual_product
 
 #: Of a weight before it is packed, by the dtype of the packed one.
@@ -32,7 +40,7 @@ def test_a_row_unpacks_what_it_packs(row: Layout, n: int) -> None:
 @pytest.mark.parametrize("row", [row for row in LAYOUTS.values() if not row.planes], ids=lambda row: row.name)
 def test_groups_of_columns_are_packed_separately(row: Layout) -> None:
     given = weight(row, 3 * 40)
-    if row.name != ROWS:
+    if not row.in_place:
         parts = np.split(pack_columns(row.name, given, 3), 3)
         found = np.concatenate([row.unpack(part, K, 40) for part in parts], 1)
         assert np.array_equal(found, given)
@@ -45,3 +53,8 @@ def test_a_spec_names_a_row() -> None:
         SpecError, match="b_layout is 'heap'; it must be one of rows, panels, winograd, quads"
     ):
         layout_of(spec.with_product(b_layout="heap"))
+
+
+def test_a_layout_of_convolutions_is_none_of_products() -> None:
+    with pytest.raises(SpecError, match="b_layout is 'winograd'; it must be one of rows, panels, quads"):
+        check_of_products(usual_product(64, 32).with_product(b_layout="winograd"))
