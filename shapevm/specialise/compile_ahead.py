@@ -107,7 +107,7 @@ def compile_ahead(
     """Compile generic code of each spec, and exact code for these sizes, if enough kernels have to be
     compiled. This thread calls `notify(done, total)` now and then. `is_portable`: see
     `KernelStore.generic`."""
-    early = _STARTED.pop(store, None)
+    early = _STARTED.get(store)
     processes = [early.taken()] if early is not None else []
     tasks = [task for task in _tasks(store, wanted, is_portable) if not _is_cached(store, *task)]
     n_paying = max(len(tasks) // MIN_KERNELS, min(len(tasks), 2) if processes else 0)
@@ -115,6 +115,7 @@ def compile_ahead(
     processes += [CompileProcess(is_background=False) for _ in range(len(processes) + 1, n_processes)]
     shares = _Shares(tasks, max(n_processes, 1))
     threads: list[Thread] = []
+    _STARTED.pop(store, None)  # from here on, this function ends the process
     try:
         if n_processes > 1:
             threads += [Thread(_serve, each, store, shares, i) for i, each in enumerate(processes, 1)]
