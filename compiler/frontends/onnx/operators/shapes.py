@@ -332,9 +332,10 @@ def _space_to_depth(call: Call) -> Value:
 def _trilu(call: Call) -> Value:
     b, x = call.b, call.value(0)
     *_, height, width = B.shape_of(x)
-    k = int(call.numbers(1, 0).reshape(-1)[0])
+    (k,) = call.dims(1, is_signed=True) if call.has(1) else (0,)
     below = B.pointwise(b, "sub", B.iota(b, width, 1, 2), B.iota(b, height, 0, 2))
-    keep = B.pointwise(b, "ge" if call.attr("upper", 1) else "le", below, k)
+    side = "ge" if call.attr("upper", 1) else "le"
+    keep = B.pointwise(b, side, below, k if isinstance(k, int) else b.size(k))
     return B.where(b, keep, x, B.full(b, 0, B.dtype_of(x)))
 
 

@@ -55,6 +55,25 @@ def test_einsum_of_a_diagonal_and_three_operands() -> None:
         agrees(model, {"x": _floats(n, n), "y": _floats(n, m), "z": _floats(m, 3)})
 
 
+def test_a_triangle_whose_diagonal_is_computed() -> None:
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["height"]),
+        node("Sub", ["k", "height"], ["first"]),
+        node("Trilu", ["x", "first"], ["z"], upper=0),
+        node("Trilu", ["x", "k"], ["w"]),
+    ]
+    model = model_of(
+        nodes,
+        {"x": ["n", "m"], "k": []},
+        {"zero": np.array(0, np.int64)},
+        outputs=["z", "w"],
+        dtypes={"k": TensorProto.INT64},
+    )
+    for n, m, k in ((4, 3, 3), (2, 5, -1), (1, 1, 0)):
+        agrees(model, {"x": _floats(n, m), "k": np.array(k, np.int64)})
+
+
 def test_loop_until_its_condition_fails() -> None:
     body = _graph(
         [
