@@ -30,6 +30,12 @@ class Script:
         """Return TorchScript's types of the arguments."""
         return {name: x.type() for name, x in self._values().items()}
 
+    def absent(self) -> tuple[str, ...]:
+        """Return the optional arguments with tensors that are None in the example."""
+        given = {**self.defaults, **self.arguments}
+        kinds = {name: type for name, type in self.types().items() if type.kind() == "OptionalType"}
+        return tuple(n for n, type in kinds.items() if given[n] is None and "Tensor" in type.annotation_str)
+
     def varying(self) -> frozenset[str]:
         """Return the arguments, and parts of them, that are lists or dicts, perhaps optional, with which the
         program does more than read known positions or keys; parts as "states.0"."""

@@ -71,6 +71,7 @@ class Source:
     others: Sequence[Graph] = ()  # entry points besides main, which is `program`
     activations: Sequence[Activation] | None = None  # as observed in samples, if they are to be rounded
     retrace: Callable[[], Any] | None = None  # another trace, which may compile where this one fails
+    script: Any = None  # the TorchScript model whose program this is
 
 
 def open_source(
@@ -108,7 +109,8 @@ def open_source(
     if _is_script_module(model):
         from ..compiler.frontends.torchscript import open_script
 
-        return Source(open_script(model, args, kwargs, optional_examples), dynamic_shapes, specs, None)
+        script = open_script(model, args, kwargs, optional_examples)
+        return Source(script, dynamic_shapes, specs, None, script=model)
     check_no_optionals(optional_examples)
     return _open_other(model, args, kwargs, dynamic_shapes, specs)
 

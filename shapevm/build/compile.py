@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..vm.host import float_mode
@@ -61,7 +61,17 @@ def compile_model(
                 source = open_source(**vars(given), progress=notify)
                 program = build(source, stores, options, notify, is_portable)
             check = small_sizes_check(source, options, notify)
-            return executable_of(program, strategy, stores, check, is_portable, file)
+            made = executable_of(program, strategy, stores, check, is_portable, file)
+            if source.script is not None and (absent := source.program.absent()):
+                from .other_forms import OtherForms
+
+                def again(new: Mapping[str, Any]) -> Executable:
+                    examples = {**(given.optional_examples or {}), **new}
+                    more = replace(given, model=source.script, optional_examples=examples)
+                    return compile_model(more, strategy, options)
+
+                made.other_forms = OtherForms(source.script, source.program.positional, absent, again)
+            return made
 
 
 def compile_graphs(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..calls import profiles
 from ..calls.checks import check_by_name, check_cancel, check_seconds
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
     from ..vm.load_options import LoadOptions
     from ..vm.program import Constant, Input, Program, Symbol
     from .pickled import Pickled
+
+
+class OtherForms(Protocol):
+    """Programs for arguments of other forms than this one takes."""
+
+    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Executable | None:
+        """Return the program for a call that was refused, None if there is none."""
+
+    def close(self) -> None:
+        """Close the programs."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,7 @@ class Executable(Reported):
         self._file, self._again = file, again
         self._saving = ForkLock()
         self.is_portable = True  # False: the file lacks code that other machines need
+        self.other_forms: OtherForms | None = None  # of arguments that were None in the example
         add_opened(self)
         torch_profiler.find()
         profiles.opened(self)
@@ -106,7 +117,13 @@ class Executable(Reported):
             results = self.run_flat(call, form.flat(args, kwargs))
             return results[0] if form.is_one else form.nested(results)
         is_plain = not kwargs and len(args) == form.n_plain  # each further Python call costs 0.2 us or more
-        inputs = args if is_plain else form.flat(args, kwargs)
+        try:
+            inputs = args if is_plain else form.flat(args, kwargs)
+        except ArgumentError:
+            other = None if self.other_forms is None else self.other_forms.program(args, kwargs)
+            if other is None:
+                raise
+            return other(*args, **kwargs)
         try:
             results = call(inputs) if is_plain else self.run_flat(call, inputs)
         except GuardError as error:
@@ -426,6 +443,8 @@ class Executable(Reported):
         if self._machine.is_open:
             profiles.closing(self)
         self.specialisation.close()
+        if self.other_forms is not None:
+            self.other_forms.close()
 
     def __enter__(self) -> Executable:
         return self

@@ -16,6 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from ..build.compile import Given, compile_model
+from ..build.other_forms import kind_of, weights_of
 from ..compiler.frontends.kinds import is_script
 from ..program.limits import check_strategy
 from ..vm.errors import ArgumentError, DtypeError, KindError, ShapeError
@@ -105,7 +106,7 @@ class AcceleratedScript(torch.nn.Module):
 
     def _forget_old_weights(self) -> None:
         """Drop all programs if weights were changed, because weights are constants in them."""
-        weights = [(x.data_ptr(), x._version) for x in self._tensors() if not x.is_inference()]
+        weights = weights_of(self.script)
         with self._lock:
             if self._weights is not None and weights != self._weights:
                 self._n_changes += 1
@@ -151,17 +152,5 @@ class AcceleratedScript(torch.nn.Module):
 
 
 def _signature(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the key that selects the programs for a call: see `_kind`."""
-    return tuple(map(_kind, args)), frozenset((name, _kind(x)) for name, x in kwargs.items())
-
-
-def _kind(x: Any) -> Any:
-    """Return a tensor's dtype and rank, the kinds of the items of a list, dict or tuple, or a type. The
-    length of a list and the keys of a dict do not count: most programs accept any."""
-    if isinstance(x, torch.Tensor):
-        return str(x.dtype), x.dim()
-    if isinstance(x, dict):
-        return "dict", frozenset((type(key), _kind(value)) for key, value in x.items())
-    if isinstance(x, list):
-        return "list", frozenset(map(_kind, x))
-    return (type(x), *map(_kind, x)) if isinstance(x, tuple) else type(x)
+    """Return the key that selects the programs for a call: see `kind_of`."""
+    return tuple(map(kind_of, args)), frozenset((name, kind_of(x)) for name, x in kwargs.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,10 +76,39 @@ def test_ranges_of_the_user_of_a_tensor_alone() -> None:
             exe(args[0], torch.randn(n))
 
 
-def test_a_tensor_that_is_none_in_the_example_stays_so() -> None:
-    exe = shapevm.compile(torch.jit.script(masked), (torch.randn(3, 4), None))
+def test_a_tensor_that_is_none_in_the_example_is_another_program(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    exe = shapevm.compile(torch.jit.script(masked), (torch.randn(3, 4), None), strategy="generic")
+    a, mask = torch.randn(5, 4), (torch.randn(5, 4) > 0).float()
+    with caplog.at_level("INFO", "shapevm"):
+        for args in ((a, mask), (a, None), (a[:2], mask[:2])):
+            assert_close(exe(*args), masked(*args))
+        assert_close(exe(a, mask=mask), masked(a, mask))
+    assert caplog.text.count("compiled again: mask was None in the example") == 1
+    assert_close(exe(a.numpy(), mask.numpy()), masked(a, mask).numpy())
+    exe.save(tmp_path / "masked.svm")
     with pytest.raises(shapevm.ArgumentError, match="was compiled for None: .*shapevm.accelerate"):
-        exe(torch.randn(3, 4), torch.ones(3, 4))
+        shapevm.load(tmp_path / "masked.svm")(a, mask)
+    with pytest.raises(shapevm.ArgumentError, match="mask is 'mask'; the program was compiled for None"):
+        exe(a, "mask")
+
+
+def test_a_model_whose_weights_changed_is_not_compiled_again() -> None:
+    class Biased(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+            return x * self.weight if bias is None else x * self.weight + bias
+
+    scripted = torch.jit.script(Biased())
+    exe = shapevm.compile(scripted, (torch.randn(3, 4),), strategy="generic")
+    with torch.no_grad():
+        scripted.weight.mul_(2)
+    with pytest.raises(shapevm.ArgumentError):
+        exe(torch.randn(3, 4), torch.randn(4))
 
 
 def test_accelerated_programs_take_none_and_tensors_without_examples_of_both() -> None:
