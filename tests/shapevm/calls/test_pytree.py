@@ -10,7 +10,10 @@ from shapevm.vm.errors import ArgumentError
 
 from shapevm.calls.pytree import LEAF, form, read_signature, read_structure, to_json
 
-FIX = ": compile it with an example of this argument"
+FIX = (
+    ": compile it with an example of this argument, or use shapevm.accelerate, which compiles a program for "
+    "each form"
+)
 Point = namedtuple("Point", "x y")
 POINT = {"namedtuple": f"{__name__}:Point", "fields": {"x": LEAF, "y": {"list": [LEAF, LEAF]}}}
 NESTED = {"dict": {"a": {"tuple": [LEAF, {"constant": None}]}, "b": POINT}}
