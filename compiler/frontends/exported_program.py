@@ -275,16 +275,16 @@ class ProgramImporter(FxImporter):
 
     def _add_guards(self) -> None:
         """Put the assumptions of tracing about sizes into the contract, or check them at every call."""
-        found = []
+        found, shapes = [], self._shapes()
         for text in self.guards:
-            condition = parse_guard(text, self._shapes(), self.graph.symbols)
+            condition = parse_guard(text, shapes, self.graph.symbols)
             found += [(part, text) for part in parts_of(condition) if part is not sympy.true]
         sizes = {str(part.lhs) for part, _ in found if isinstance(part, sympy.Ge) and part.rhs == 0}
         tried = self.symbols.tried - (self.symbols.ints - sizes)  # an int that must be >= 0 is used as a size
         found = [(part, text) for part, text in found if excludes_0_and_1(part) not in tried]
         left = [(part, text) for part, text in found if not narrow(self.graph.symbols, part)]
         for condition, text in left:
-            add_guard(self.builder, condition, f"the model needs {shown_guard(text, self._shapes())}")
+            add_guard(self.builder, condition, f"the model needs {shown_guard(text, shapes)}")
 
     def _shapes(self) -> Shapes:
         """Return the inputs' shapes under the paths that guards name them by."""

@@ -171,8 +171,7 @@ def ones(b: Builder, size: Sequence[DimExpr], *, dtype: str | None = None, **_: 
 
 def full_like(b: Builder, x: Value, value: B.Tensorlike, *, dtype: str | None = None, **_: Any) -> Value:
     """The value in x's shape and dtype, or another."""
-    dtype = dtype or B.dtype_of(x)
-    return B.full(b, _held(b, value, dtype), dtype, B.shape_of(x))
+    return full(b, B.shape_of(x), value, dtype=dtype or B.dtype_of(x))
 
 
 def zeros_like(b: Builder, x: Value, *, dtype: str | None = None, **_: Any) -> Value:
@@ -189,8 +188,7 @@ def new_full(
     b: Builder, x: Value, size: Sequence[DimExpr], value: B.Tensorlike, *, dtype: str | None = None, **_: Any
 ) -> Value:
     """The value in x's dtype and another shape."""
-    dtype = dtype or B.dtype_of(x)
-    return B.full(b, _held(b, value, dtype), dtype, tuple(size))
+    return full(b, size, value, dtype=dtype or B.dtype_of(x))
 
 
 def new_zeros(b: Builder, x: Value, size: Sequence[DimExpr], *, dtype: str | None = None, **_: Any) -> Value:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from ..compiler.ir.graph import Graph
     from ..program.executable import Executable
     from ..vm.codes import Strategy
-    from .build import Progress
+    from .build import Progress, Source
     from .options import Options
+    from .other_forms import OtherForms
     from .text_files import Arrays
 
 
@@ -62,16 +63,25 @@ def compile_model(
                 program = build(source, stores, options, notify, is_portable)
             check = small_sizes_check(source, options, notify)
             made = executable_of(program, strategy, stores, check, is_portable, file)
-            if source.script is not None and (absent := source.program.absent()):
-                from .other_forms import OtherForms
-
-                def again(new: Mapping[str, Any]) -> Executable:
-                    examples = {**(given.optional_examples or {}), **new}
-                    more = replace(given, model=source.script, optional_examples=examples)
-                    return compile_model(more, strategy, options)
-
-                made.other_forms = OtherForms(source.script, source.program.positional, absent, again)
+            made.other_forms = _other_forms(
+                given, source, lambda other: compile_model(other, strategy, options)
+            )
             return made
+
+
+def _other_forms(given: Given, source: Source, compile: Callable[[Given], Executable]) -> OtherForms | None:
+    """Return what compiles a TorchScript program for arguments that are None in its example, None without
+    such arguments."""
+    absent = source.program.absent() if source.script is not None else ()
+    if not absent:
+        return None
+    from .other_forms import OtherForms
+
+    def again(new: Mapping[str, Any]) -> Executable:
+        examples = {**(given.optional_examples or {}), **new}
+        return compile(replace(given, model=source.script, optional_examples=examples))
+
+    return OtherForms(source.script, source.program.positional, absent, again)
 
 
 def compile_graphs(

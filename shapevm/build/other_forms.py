@@ -80,8 +80,12 @@ class OtherForms:
 
 def weights_of(model: Any) -> list[tuple[int, int]]:
     """Return the addresses and versions of the weights of a module, which are constants of its programs."""
-    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
-    return [(x.data_ptr(), x._version) for x in tensors if not x.is_inference()]
+    return [(x.data_ptr(), x._version) for x in tensors_of(model) if not x.is_inference()]
+
+
+def tensors_of(model: Any) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module; none of a function."""
+    return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
 
 
 def kind_of(x: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from ..build.compile import Given, compile_model
-from ..build.other_forms import kind_of, weights_of
+from ..build.other_forms import kind_of, tensors_of, weights_of
 from ..compiler.frontends.kinds import is_script
 from ..program.limits import check_strategy
 from ..vm.errors import ArgumentError, DtypeError, KindError, ShapeError
@@ -93,16 +93,12 @@ class AcceleratedScript(torch.nn.Module):
         if getattr(self.script, "training", False):
             return "the model is in training mode; call eval() first"
         leaves = [
-            *self._tensors(),
+            *tensors_of(self.script),
             *(x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)),
         ]
         if torch.is_grad_enabled() and any(x.requires_grad for x in leaves):
             return "the call needs gradients; call it under torch.no_grad()"
         return "tensors are not on the CPU" if any(x.device.type != "cpu" for x in leaves) else ""
-
-    def _tensors(self) -> list[torch.Tensor]:
-        script = self.script
-        return [*script.parameters(), *script.buffers()] if isinstance(script, torch.nn.Module) else []
 
     def _forget_old_weights(self) -> None:
         """Drop all programs if weights were changed, because weights are constants in them."""
