@@ -488,6 +488,7 @@ typedef struct svm_stats {
   int64_t n_pending; /* requests that wait or are being answered */
   int64_t n_waiting; /* calls that wait for exact code */
   int64_t n_hurries; /* see svm_hurry */
+  int64_t is_busy;   /* 1 while a compiler is attached and does not wait in svm_request_wait */
 } svm_stats;
 
 void svm_get_stats(svm_program *program, svm_stats *stats);

@@ -168,6 +168,7 @@ typedef struct counters {
 typedef struct compile_queue {
   _Atomic int32_t is_attached; /* a compiler answers requests */
   int32_t is_nudged;           /* under the lock: a compiler that waits is to look up */
+  int32_t n_listening;         /* under the lock: threads in svm_request_wait */
   struct entry *head, *tail;
 } compile_queue;
 

@@ -313,7 +313,7 @@ void svm_hurry(svm_program *p, int32_t is_hurried) {
     plans_count(p);
     queue_ask(p);
   }
-  queue_nudge(p);
+  if (is_hurried) queue_nudge(p);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -324,6 +324,7 @@ void svm_get_stats(svm_program *p, svm_stats *stats) {
   if (!p || !stats) return;
   pthread_mutex_lock(&p->lock);
   *stats = p->stats;
+  stats->is_busy = atomic_load(&p->queue.is_attached) && (!p->queue.n_listening || p->queue.is_nudged);
   pthread_mutex_unlock(&p->lock);
   stats->calls = atomic_load(&p->counters.n_calls);
   stats->replays = atomic_load(&p->counters.n_replays);

@@ -47,7 +47,7 @@ void queue_restore(svm_program *p) {
       if (atomic_load(&e->state) == SVM_ENTRY_COMPILING) queue_put(p, e);
     }
   }
-  p->stats.n_waiting = p->stats.n_hurries = 0; /* who waited is gone */
+  p->stats.n_waiting = p->stats.n_hurries = p->queue.n_listening = 0; /* who waited is gone */
 }
 
 /* Strategies under which missing exact code is compiled. */
@@ -176,6 +176,7 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   int32_t found = 0;
   entry *e = NULL;
   pthread_mutex_lock(&p->lock);
+  p->queue.n_listening++;
   while (atomic_load(&p->queue.is_attached) && !(e = queue_take(p)) && !p->queue.is_nudged) {
     if (pthread_cond_timedwait(&p->changed, &p->lock, &deadline) == ETIMEDOUT) break;
   }
@@ -191,6 +192,7 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
     found = -1;
   }
   if (!e) p->queue.is_nudged = 0;
+  p->queue.n_listening--;
   pthread_mutex_unlock(&p->lock);
   return found;
 }

@@ -94,12 +94,13 @@ class BackgroundCompilation:
         return {key: gains.pays_after(*key) for key in waiting if not gains.is_declined(*key)}
 
     def wait(self, timeout: float) -> bool:
-        """Wait until no kernel is queued or being compiled; False when that took longer than `timeout`
-        seconds."""
+        """Wait until no kernel is queued or being compiled, and the thread that compiles is idle: it neither
+        has the GIL nor waits for it, so the process may be forked in C. False when that took longer than
+        `timeout` seconds."""
         notice_fork()
         end = time.monotonic() + timeout
         with self.in_a_hurry():
-            while self._machine.stats()["n_pending"]:
+            while (stats := self._machine.stats())["n_pending"] or stats["is_busy"]:
                 if time.monotonic() > end:
                     return False
                 time.sleep(0.001)

@@ -42,7 +42,8 @@ worker._PROGRAM = worker._PROGRAM.replace("if {is_background}:", "if False:")
 
 EXE = shapevm.load(os.environ["MODEL"], strategy=os.environ["STRATEGY"])
 EXE(np.ones((5, 64), np.float32))  # in the parent of workers
-assert EXE.specialisation.wait(120)  # a fork in C while another thread waits for the interpreter may hang
+# uWSGI forks while this thread has released the GIL: no other may have it.
+assert EXE.specialisation.wait(120)
 BEATS = [time.monotonic()]
 
 

@@ -131,7 +131,7 @@ def end(host: subprocess.Popen[str], number: signal.Signals, folder: Path) -> No
     """End a host by a signal: it and all of its processes go."""
     host.send_signal(number)
     host.wait(SECONDS)
-    limit = time.monotonic() + SECONDS / 4
+    limit = time.monotonic() + SECONDS  # billiard's workers wait 30 s for a parent that is gone
     while (left := orphans(host.mark)) and time.monotonic() < limit:  # type: ignore[attr-defined]
         time.sleep(0.1)
     assert not left, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]

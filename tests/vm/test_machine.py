@@ -809,6 +809,23 @@ def test_a_hurry_wakes_a_compiler_that_waits() -> None:
         assert found is None and time.monotonic() - begin < 300
 
 
+def test_a_compiler_is_busy_until_it_waits() -> None:
+    with load(add_program(), LoadOptions(strategy="auto")) as m:
+        assert not m.stats()["is_busy"]  # there is none
+        m.attach_compiler()
+        assert m.stats()["is_busy"]
+        thread = threading.Thread(target=m.wait_request, args=(600,))
+        thread.start()
+        end = time.monotonic() + 120
+        while m.stats()["is_busy"] and time.monotonic() < end:
+            time.sleep(0.001)
+        m.hurry(False)  # which does not wake it
+        assert not m.stats()["is_busy"] and thread.is_alive()
+        m.hurry()
+        thread.join()
+        assert m.stats()["is_busy"]
+
+
 def test_generic_code_is_what_the_artifact_carries(add: Machine) -> None:
     assert add.generic_code(0) == artifact.serialise_object(code(ADD)) and add.generic_code(1) == b""
 
