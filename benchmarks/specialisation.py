@@ -20,7 +20,7 @@ import shapevm
 from shapevm.calls.profiles import Profile
 from shapevm.calls.profiles import read as read_profile
 from shapevm.specialise.bake import all_exact, bake
-from shapevm.specialise.buckets import add_keys, cells, keys_of
+from shapevm.specialise.buckets import add_cells, cells
 from shapevm.specialise.kernel_store import open_store
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
@@ -146,7 +146,7 @@ def tiers(artifact: Path, folder: Path) -> list[Figure]:
     }
     programs = {}
     for name, found in wanted.items():
-        write(add_keys(program, store, keys_of(program, found)), folder / f"{name}.svm")
+        write(add_cells(program, store, found), folder / f"{name}.svm")
         programs[name] = shapevm.load(folder / f"{name}.svm", strategy="bucket")
     ratios: dict[str, list[float]] = {"bucket": [], "generic": []}
     total = dict.fromkeys(programs, 0.0)

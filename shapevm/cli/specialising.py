@@ -176,7 +176,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
     """
     from ..compiler.packages import check_kernel_compiler
     from ..specialise.bake import all_exact
-    from ..specialise.buckets import add_keys, cells, keys_of
+    from ..specialise.buckets import add_cells, cells
     from ..vm.artifact import read_verified
 
     check_kernel_compiler()
@@ -188,7 +188,7 @@ def freeze_command(artifact: Path, sizes: tuple[str, ...], profiles: tuple[Path,
     store = store_of(program)
     for text in sizes:
         values = {name: [value] for name, value in parse_sizes(text).items()}
-        program = add_keys(program, store, keys_of(program, cells(values, program.symbols)))
+        program = add_cells(program, store, cells(values, program.symbols))
     for path in profiles:
         program = all_exact(program, store, merged([path]))
     counts = {"compiled": store.stats.compiled, "from_cache": store.stats.from_cache}

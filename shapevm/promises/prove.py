@@ -322,14 +322,12 @@ class Prover:
     @contextmanager
     def _bucketed(self, sizes: Mapping[str, int]) -> Iterator[Executable]:
         """Open a copy of the program with kernels for ranges around `sizes`."""
-        from ..specialise.buckets import add_keys, keys_of
-
         cell: dict[str, int | SizeRange] = {}
         for s in self.symbols:
             low = max(sizes[s.name] // 2 // s.multiple_of * s.multiple_of, s.min)
             high = 2 * sizes[s.name] if s.max is None else min(2 * sizes[s.name], s.max)
             cell[s.name] = SizeRange(low, high, s.multiple_of) if low < high else low
-        made = add_keys(self.program, self.exe.specialisation.store(), keys_of(self.program, [cell]))
+        made = self.exe.specialisation.with_code(self.program, cell)
         with tempfile.TemporaryDirectory(prefix="shapevm-") as folder:
             write(made, Path(folder, "bucket.svm"))
             with open_executable(Path(folder, "bucket.svm"), "bucket") as exe:

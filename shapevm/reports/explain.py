@@ -12,7 +12,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from ..vm.literals import printable
-from ..vm.program import Input, KernelObject, Program, Symbol
+from ..vm.program import Input, KernelObject, Program, SizeRange, Symbol
 from ..vm.sizes import dim_symbols
 from .launch_graph import Node, launch_graph, svg, with_layers_once
 from .page import Cell, page, part, table
@@ -297,13 +297,12 @@ def _storms(
 
 
 def _storm(program: Program, symbol: Symbol, seen: Counter[int], share: float) -> dict[str, Any]:
-    from ..specialise.buckets import format_buckets
-
-    buckets = {symbol.name: suggest(symbol, seen)}
+    table = suggest(symbol, seen)
+    texts = [str(item if isinstance(item, int) else SizeRange(*item)) for item in table]
     return {
         "symbol": symbol.name, "inputs": inputs_of(program.inputs, program.symbols, symbol.name),
-        "sizes": len(seen), "min": min(seen), "max": max(seen), "share": share, "buckets": buckets,
-        "option": format_buckets(buckets, program.symbols)[0],
+        "sizes": len(seen), "min": min(seen), "max": max(seen), "share": share,
+        "buckets": {symbol.name: table}, "option": f"{symbol.name}={','.join(texts)}",
     }  # fmt: skip
 
 

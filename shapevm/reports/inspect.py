@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..calls.value_info import ValueInfo, infos
-from ..specialise.buckets import shown_keys
 from ..vm.artifact import read_verified
 from ..vm.instruction import decode_all
 from ..vm.layout import INT_MIN
 from ..vm.literals import printable
-from ..vm.program import NUMPY_DTYPES, Function, Program, format_key
+from ..vm.program import NUMPY_DTYPES, Function, KernelKey, Program, SizeRange, format_key
 from .invariance.verdicts import along, along_text, exceptions, row_symbols
 from .launch_graph import launch_graph, svg, with_layers_once
 from .page import Cell, part, table
@@ -25,6 +25,7 @@ from .weight_report import weight_table
 if TYPE_CHECKING:
     from .subject import Subject
 
+MAX_JOINED = 4096  # keys of kernels that are compared at once
 _SYMBOL_FIELDS = ("name", "min", "max", "multiple_of")
 
 
@@ -141,6 +142,48 @@ def inspect_text(path: Path) -> str:
     ]
     lines.append(f"runs with shapevm-run: {'yes' if data['standalone'] else 'no'}")
     return "\n".join(lines)
+
+
+def shown_keys(keys: Sequence[KernelKey]) -> list[str]:
+    """Return kernels' keys as text; adjacent ones whose sizes round up to neighbouring multiples are joined:
+    "1..512 round 16,384"."""
+    shown: list[str] = []
+    known = (key for key in keys if key is not None)
+    rest: list[tuple[int | SizeRange, ...]] = []
+    while rest := rest or list(itertools.islice(known, MAX_JOINED)):
+        n, axis = _run(rest)
+        texts = [str(size) for size in rest[0]]
+        if n > 2:
+            (first, _), (_, last), step = _ends(rest[0][axis]), _ends(rest[n - 1][axis]), _step(rest, axis)
+            texts[axis] = f"{first}..{last} round {step}"
+        shown.append(",".join(texts))
+        del rest[: n if n > 2 else 1]
+    return shown
+
+
+def _ends(size: int | SizeRange) -> tuple[int, int | None]:
+    return (size, size) if isinstance(size, int) else (size.min, size.max)
+
+
+def _step(keys: Sequence[tuple[int | SizeRange, ...]], axis: int) -> int:
+    """Return the distance between the ends of the first two."""
+    first, second = (_ends(key[axis])[1] for key in keys[:2])
+    return second - first if first is not None and second is not None else 0
+
+
+def _run(keys: Sequence[tuple[int | SizeRange, ...]]) -> tuple[int, int]:
+    """Return the number of leading keys that differ in one axis, by one multiple each, and that axis."""
+    if len(keys) < 2:
+        return 1, 0
+    axis = next((i for i, (a, b) in enumerate(zip(*keys[:2], strict=True)) if a != b), 0)
+    n, step = 1, _step(keys, axis)
+    for before, after in itertools.pairwise(keys):
+        (_, end), (begin, last) = _ends(before[axis]), _ends(after[axis])
+        is_alike = before[:axis] + before[axis + 1 :] == after[:axis] + after[axis + 1 :]
+        if not is_alike or end is None or last is None or begin <= end or end % step or last - end > step:
+            break
+        n += 1
+    return n, axis
 
 
 def executable_html(exe: Subject) -> str:

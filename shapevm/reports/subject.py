@@ -9,14 +9,36 @@ from ..calls.opened import Opened
 
 if TYPE_CHECKING:
     from ..calls.value_info import ValueInfo
-    from ..specialise.background import BackgroundCompilation
+    from ..jit.store import KernelStore
     from ..vm.program import Program
+
+
+class Specialisation(Protocol):
+    """What was compiled for a program so far, as `specialise.background` describes it."""
+
+    @property
+    def opened_store(self) -> KernelStore | None:
+        """The store of this program, None if nothing was looked up or compiled yet."""
+
+    @property
+    def seconds(self) -> Mapping[tuple[int, tuple[int, ...]], float]:
+        """Latency of recent exact compilations, in seconds, by (kernel, dims)."""
+
+    @property
+    def gains(self) -> Mapping[int, float]:
+        """The ratio of generic to exact time of the kernels that were measured."""
+
+    @property
+    def pays_after(self) -> Mapping[tuple[int, tuple[int, ...]], int]:
+        """The number of runs after which exact code pays for its compilation, by (kernel, dims)."""
 
 
 class Subject(Opened, Protocol):
     """A program that can be called, with its contract and compiled kernels."""
 
-    specialisation: BackgroundCompilation
+    @property
+    def specialisation(self) -> Specialisation:
+        """The source of its exact kernels."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the program like its model."""

@@ -15,6 +15,8 @@ from ..vm.machine import Machine
 
 if TYPE_CHECKING:
     from ..jit.store import KernelStore
+    from ..vm.program import Program
+    from .buckets import Cell
     from .kernel_requests import Key, RequestServer
     from .kernel_store import StoreOnDemand
 
@@ -58,10 +60,12 @@ class BackgroundCompilation:
         """The store of this program, None if nothing was looked up or compiled yet."""
         return self._store.opened
 
-    def store(self) -> KernelStore:
-        """Return the store that compiles kernels for this program. Raises the errors of
-        `kernel_store.open_store`."""
-        return self._store.get()
+    def with_code(self, program: Program, cell: Cell) -> Program:
+        """Return `program`, that of this machine, with code for a size or a range of each dimension. Raises
+        the errors of `kernel_store.open_store`."""
+        from .buckets import add_cells
+
+        return add_cells(program, self._store.get(), [cell])
 
     @property
     def on_demand(self) -> StoreOnDemand:

@@ -17,9 +17,9 @@ import numpy as np
 from ..calls.profiles import Profile, Sizes, check_program
 from ..vm.errors import ArgumentError
 from ..vm.objects import serialise_object
-from ..vm.program import KernelKey, Program, SizeRange
+from ..vm.program import Program, SizeRange
 from ..vm.sizes import launches
-from .buckets import Cell, add_keys, keys_of
+from .buckets import Cell, add_cells
 from .cost_model import BUCKET, EXACT, GENERIC, KernelModel, models_of
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def bake(program: Program, profile: Profile, store: KernelStore, budget: int, me
     for _ in range(MAX_ROUNDS):
         choice = choose(groups, exact_bytes, range_bytes, allowed)
         cells = cells_of(program, groups, choice)
-        made = add_keys(program, store, keys_of(program, cells))
+        made = add_cells(program, store, cells)
         n_bytes = _added_bytes(program, made)
         if n_bytes <= budget:
             break
@@ -271,7 +271,5 @@ def _added_bytes(before: Program, after: Program) -> int:
 def all_exact(program: Program, store: KernelStore, profile: Profile) -> Program:
     """Return the program with exact code for every tuple of sizes of a profile (`shapevm freeze`)."""
     check_profile(program, profile)
-    wanted: dict[int, list[KernelKey]] = keys_of(
-        program, [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
-    )
-    return add_keys(program, store, wanted)
+    cells: list[Cell] = [dict(zip(profile.symbols, values, strict=True)) for values in profile.sizes]
+    return add_cells(program, store, cells)

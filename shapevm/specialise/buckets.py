@@ -57,12 +57,6 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, list[Any]]:
     return found
 
 
-def format_buckets(buckets: Buckets, symbols: Sequence[Symbol]) -> list[str]:
-    """Format buckets for the command line, one text for each dimension."""
-    known = {symbol.name: symbol for symbol in symbols}
-    return [f"{name}={','.join(map(str, _items(known[name], items)))}" for name, items in buckets.items()]
-
-
 def cells(buckets: Buckets, symbols: Sequence[Symbol]) -> list[Cell]:
     """Return the cells of the product of all dimensions' items.
 
@@ -178,48 +172,6 @@ def _fitted(symbol: Symbol, item: Any, wanted: SizeRange) -> int | SizeRange:
     return low if low == high else SizeRange(low, high, step)
 
 
-def shown_keys(keys: Sequence[KernelKey]) -> list[str]:
-    """Return kernels' keys as text; adjacent ones whose sizes round up to neighbouring multiples are joined:
-    "1..512 round 16,384"."""
-    shown: list[str] = []
-    known = (key for key in keys if key is not None)
-    rest: list[tuple[int | SizeRange, ...]] = []
-    while rest := rest or list(itertools.islice(known, MAX_CELLS)):
-        n, axis = _run(rest)
-        texts = [str(size) for size in rest[0]]
-        if n > 2:
-            (first, _), (_, last), step = _ends(rest[0][axis]), _ends(rest[n - 1][axis]), _step(rest, axis)
-            texts[axis] = f"{first}..{last} round {step}"
-        shown.append(",".join(texts))
-        del rest[: n if n > 2 else 1]
-    return shown
-
-
-def _ends(size: int | SizeRange) -> tuple[int, int | None]:
-    return (size, size) if isinstance(size, int) else (size.min, size.max)
-
-
-def _step(keys: Sequence[tuple[int | SizeRange, ...]], axis: int) -> int:
-    """Return the distance between the ends of the first two."""
-    first, second = (_ends(key[axis])[1] for key in keys[:2])
-    return second - first if first is not None and second is not None else 0
-
-
-def _run(keys: Sequence[tuple[int | SizeRange, ...]]) -> tuple[int, int]:
-    """Return the number of leading keys that differ in one axis, by one multiple each, and that axis."""
-    if len(keys) < 2:
-        return 1, 0
-    axis = next((i for i, (a, b) in enumerate(zip(*keys[:2], strict=True)) if a != b), 0)
-    n, step = 1, _step(keys, axis)
-    for before, after in itertools.pairwise(keys):
-        (_, end), (begin, last) = _ends(before[axis]), _ends(after[axis])
-        is_alike = before[:axis] + before[axis + 1 :] == after[:axis] + after[axis + 1 :]
-        if not is_alike or end is None or last is None or begin <= end or end % step or last - end > step:
-            break
-        n += 1
-    return n, axis
-
-
 # Programs ---------------------------------------------------------------------------------------------
 
 
@@ -274,3 +226,8 @@ def add_keys(
                 made.append(store.object(spec, key))
         kernels[index] = replace(kernel, objects=(*kernel.objects, *made))
     return replace(program, kernels=tuple(kernels))
+
+
+def add_cells(program: Program, store: KernelStore, wanted: Iterable[Cell]) -> Program:
+    """Return `program` with the code that its kernels have in these cells appended."""
+    return add_keys(program, store, keys_of(program, wanted))

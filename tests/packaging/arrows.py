@@ -32,7 +32,7 @@ MAX_ARROWS = {
     "runtime_c/run": 77,
     "runtime_c/runner": 24,  # packed inputs and generated tokens: seven, and two from main
     "runtime_c/values": 8,
-    "shapevm": 47,  # language models: programs of nn with options and texts, which are served and proved
+    "shapevm": 45,  # language models: programs of nn with options and texts, which are served and proved
     "vm": 180,
 }
 

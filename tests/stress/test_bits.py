@@ -11,7 +11,7 @@ from shapevm.vm.host import get_threads
 import shapevm
 from shapevm.promises.samples import sample_inputs
 from shapevm.promises.stress import STREAMS, shapes
-from shapevm.specialise.buckets import add_keys, cells, keys_of
+from shapevm.specialise.buckets import add_cells, cells
 from shapevm.specialise.kernel_store import open_store
 
 WIDTH, BATCH, LENGTH = 48, 6, 40
@@ -53,7 +53,7 @@ def artifacts(tmp_path_factory):
         exe.save(folder / ".svm")
     program, store = read(folder / ".svm"), open_store()
     for kind, buckets in BUCKETS.items():
-        found = add_keys(program, store, keys_of(program, cells(buckets, program.symbols)))
+        found = add_cells(program, store, cells(buckets, program.symbols))
         write(found, folder / f"{kind}.svm")
     return {kind: folder / f"{kind}.svm" for kind in ("", *BUCKETS)}
 

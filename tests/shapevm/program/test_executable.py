@@ -652,7 +652,7 @@ def test_exact_code_is_for_the_artifacts_target(module, tmp_path):
     with shapevm.load(tmp_path / "v3.svm", strategy="jit") as exe:
         exe(X(5))
         assert {kernel.target for kernel in exe.machine.kernels} == {"x86-64-v3"}
-        assert exe.specialisation.store().target == "x86-64-v3" and exe.stats().tier() == "exact"
+        assert exe.specialisation.on_demand.get().target == "x86-64-v3" and exe.stats().tier() == "exact"
 
 
 def test_rows_of_a_product_are_those_of_the_longer_axis(build):

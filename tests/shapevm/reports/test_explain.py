@@ -21,7 +21,7 @@ from shapevm.__main__ import main
 from shapevm.calls.profiles import read
 from shapevm.cli.shared import parse_bytes
 from shapevm.reports.explain import suggest
-from shapevm.specialise.buckets import cells
+from shapevm.specialise.buckets import cells, parse_buckets
 
 
 class TwoSizes(torch.nn.Module):
@@ -145,6 +145,8 @@ def test_a_storm_names_the_dimension_and_a_table_that_ends_it(artifact, net):
     (storm,) = found.data["storms"]
     assert (storm["symbol"], storm["inputs"], storm["sizes"]) == ("n", "axis 0 of x", 60)
     assert f"--buckets {storm['option']}" in found.text()
+    symbol = Symbol("n", 1, 512)
+    assert cells(parse_buckets([storm["option"]]), [symbol]) == cells(storm["buckets"], [symbol])
     with shapevm.compile(**net, options=shapevm.Options(buckets=storm["buckets"]), strategy="bucket") as exe:
         for n in range(1, 61):
             exe(rows(n))

@@ -14,7 +14,7 @@ from shapevm.vm.sizes import kernel_keys
 
 import shapevm
 from shapevm.program import opening
-from shapevm.specialise.buckets import cells, format_buckets, keys_of_buckets, parse_buckets, shown_keys
+from shapevm.specialise.buckets import cells, keys_of_buckets, parse_buckets
 
 ROWS, WIDTH = Symbol("rows", 1, 512), Symbol("width", 8, None, 8)
 
@@ -97,22 +97,8 @@ def test_buckets_that_cannot_be(buckets, message):
 def test_the_command_lines_form():
     texts = ["rows=16,33..128", "width=multiple16", "rows=max512"]
     assert parse_buckets(texts) == {"rows": ["16", "33..128", "max512"], "width": ["multiple16"]}
-    shown = format_buckets(parse_buckets(texts), [ROWS, WIDTH])
-    assert shown == ["rows=16,33..128,129..512", "width=16../16"]
-    assert cells(parse_buckets(shown), [ROWS, WIDTH]) == cells(parse_buckets(texts), [ROWS, WIDTH])
-    assert format_buckets(parse_buckets(["rows=1,round256"]), [ROWS]) == ["rows=1,2..256,257..512"]
     with pytest.raises(shapevm.ArgumentError, match="'rows' must look like"):
         parse_buckets(["rows"])
-
-
-def test_keys_that_round_up_are_shown_as_one():
-    keys = [(R((n - 1) * 16 + 1, n * 16), 384) for n in range(1, 9)]
-    assert shown_keys(keys) == ["1..128 round 16,384"]
-    assert shown_keys([(7, 384), *keys[2:], (R(129, 140), 384), (R(200, 512), 384)]) == [
-        "7,384", "33..140 round 16,384", "200..512,384",
-    ]  # fmt: skip
-    assert shown_keys([(R(1, 16),), (R(17, 40),)]) == ["1..16", "17..40"]
-    assert shown_keys([(R(1, None),), (R(1, 16),), (R(17, 32),), (R(33, 48),)]) == ["1..", "1..48 round 16"]
 
 
 def test_too_many_kernels_are_refused(bucketed, monkeypatch):

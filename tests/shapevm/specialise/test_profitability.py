@@ -210,24 +210,24 @@ def test_shapes_that_come_three_times_ask_for_nothing(artifact, tmp_path):
 def test_learning_is_written_down(artifact, measured, price):
     with shapevm.load(artifact, strategy="generic") as exe:
         exe.specialisation.ensure()
-        gains = profitability.Gains(exe.specialisation.store(), exe.machine)
+        gains = profitability.Gains(exe.specialisation.on_demand.get(), exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         before = gains.price(kernel)
         answer = Answer(b"", 0.04, 0.05, 20_000, 30_000)
         assert kernel in gains.learn(kernel, (64,), answer)
         assert gains.price(kernel) != before and gains.known[kernel].ratio == 1.5
-        again = profitability.Gains(exe.specialisation.store(), exe.machine)
+        again = profitability.Gains(exe.specialisation.on_demand.get(), exe.machine)
         assert (
             again.price(kernel) == gains.price(kernel) and again.compile_ns(kernel) > profitability.COMPILE_NS
         )
-        kept = exe.specialisation.store().remembered(gains._name(kernel))
+        kept = exe.specialisation.on_demand.get().remembered(gains._name(kernel))
         assert json.loads(kept)[0][1:] == [20_000, 30_000]
 
 
 def test_unmeasured_code_teaches_its_price_alone(artifact, measured):
     with shapevm.load(artifact, strategy="generic") as exe:
         exe.specialisation.ensure()
-        gains = profitability.Gains(exe.specialisation.store(), exe.machine)
+        gains = profitability.Gains(exe.specialisation.on_demand.get(), exe.machine)
         kernel = min(k for k, info in enumerate(exe.machine.kernels) if info.n_dims)
         gains.learn(kernel, (64,), SimpleNamespace(exact_ns=0, generic_ns=0, seconds=0.05))
         assert gains.known[kernel].ratio is None and gains.compile_ns(kernel) > profitability.COMPILE_NS
