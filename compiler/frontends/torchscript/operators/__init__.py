@@ -8,7 +8,8 @@ or in `decomposed`; `matching` determines which sizes must be equal.
 
 An operator that other frontends also have is added to `compiler/ops`, not here. One that only TorchScript
 programs have is a row of `composites`; one with plain arguments or results is a row of `OPERATORS` in
-`plain`, `creation` or `axes`; one with a run-time number is an entry of `library`.
+`plain`, `creation` or `axes`; one with a run-time number is an entry of `library` if its decomposition in
+torch compares the number or is in C++.
 """
 
 from .converters import run

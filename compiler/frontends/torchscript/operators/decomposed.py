@@ -1,6 +1,6 @@
 """Operators without a converter, such as einsum, in terms of others: torch's own decomposition is traced on
-tensors without data whose sizes are symbols, and imported in the operator's place. Parts that have no
-converter either are called in PyTorch where that is allowed."""
+tensors without data, whose sizes are symbols as run-time numbers are, and imported in the operator's place.
+Parts that have no converter either are called in PyTorch where that is allowed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._decomp import decomposition_table as registered_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import (
@@ -38,7 +39,7 @@ from ...importer import find_converter
 from ...nodes import operator_of
 from ...symbols import Symbols
 from ..values.scalars import PYTHON, scalar_op
-from ..values.values import is_size
+from ..values.values import is_size, kind_of
 from ..walk import Walk
 from .arguments import is_layout
 from .small_sizes import Sizes, are_alike, breaking
@@ -60,6 +61,8 @@ _HINTS = (
 )  # for sizes that the example does not have
 #: Python's functions of numbers -> TorchScript's names, where they differ.
 _OF_NUMBERS = {"float": "Float", "int": "Int", "truediv": "div"}
+#: The kinds of run-time numbers -> where the values begin with which they are traced.
+_NUMBERS: dict[str, int | float] = {"int": 47, "float": 47.3}
 _READS_OF_SIZES = ("aten.sym_size.int", "aten.sym_numel.default")
 _LOG = logging.getLogger("shapevm")
 
@@ -86,11 +89,14 @@ def decomposed(
     space, name, suffix = overload.split(".")
     target = getattr(getattr(getattr(torch.ops, space), name), suffix)
     given = tree_map(tracing.fake, (list(args), _plain(kwargs)))
+    compute = target
+    if tracing.numbers:  # whose values an operator in C++ reads
+        compute = registered_decompositions.get(target, target)
 
     def call(*tensors: Any) -> Any:
         found = dict(zip(map(id, tracing.fakes), tensors, strict=True))
         positional, keywords = tree_map(lambda x: found.get(id(x), x), given)
-        return target(*positional, **keywords)
+        return compute(*positional, **keywords)
 
     try:
         with fx_config.patch(backed_size_oblivious=True), tracing.mode, torch.no_grad():  # type: ignore[attr-defined]
@@ -160,14 +166,17 @@ class _Tracing:
         self.symbols = Symbols([], {})
         self._ours: dict[Any, DimExpr] = {}  # by the symbol that represents it
         self._hints: dict[DimExpr, int] = {}
+        self.numbers: set[Any] = set()  # torch's symbols of those that are no sizes
 
     def fake(self, x: Any) -> Any:
-        """Return the tensor without data of a value, torch's symbol for a size; anything else unchanged."""
+        """Return the tensor without data of a value, torch's symbol for a size or a run-time number; anything
+        else unchanged."""
         if not isinstance(x, Value | Complex) and not is_size(x):
             return x
         if x not in self.values:
             self.values.append(x)
-            self.fakes.append(self._symbol(x) if is_size(x) else self._made(x))
+            make = self._symbol if is_size(x) else self._number if kind_of(x) in _NUMBERS else self._made
+            self.fakes.append(make(x))
         return self.fakes[self.values.index(x)]
 
     def _made(self, x: Value | Complex) -> Any:
@@ -190,6 +199,20 @@ class _Tracing:
         found = self.env.create_symintnode(made, hint=hint, source=source)
         self._ours[symbol(str(self.symbols.dim(found)))] = size
         return found
+
+    def _number(self, x: Value) -> Any:
+        """Return torch's symbol for a number whose value the trace must not depend on."""
+        place = len(self.fakes)
+        hint, source = _NUMBERS[str(kind_of(x))] + place, ConstantSource(f"number{place}")
+        made = self.env.create_unspecified_symbol(hint, source, DimDynamic.DYNAMIC)
+        self.numbers.add(made)
+        is_int = isinstance(hint, int)
+        create = self.env.create_symintnode if is_int else self.env.create_symfloatnode
+        return create(made, hint=hint, source=source)
+
+    def depends_on_numbers(self, expr: Any) -> bool:
+        """Return True for an expression of torch's with a number that is no size."""
+        return bool(expr.free_symbols & self.numbers)
 
     def _hint(self, dim: DimExpr) -> int:
         """Return a size for tracing: the example's, or one that no other size has."""
@@ -221,6 +244,8 @@ class _Tracing:
     def require(self, overload: str, is_right_at: Callable[[Sizes], bool]) -> None:
         """Make the assumptions of tracing about sizes part of the contract, or a check of every call, except
         for those that exclude small sizes at which the trace is right."""
+        if any(self.depends_on_numbers(guard.expr) for guard in self.env.guards):
+            raise UnsupportedOp(f"{overload} is computed in another way for other numbers: give a constant")
         known = {name: self._hint(symbol(name)) for name in self.contract}
         found = [self.in_ours(self.symbols.translate(guard.expr)) for guard in self.env.guards]
         for condition in sorted(found, key=lambda each: not isinstance(each, sympy.Eq)):
@@ -261,8 +286,11 @@ class _Parts:
         if node.op == "get_attr":
             found = getattr(self.traced, str(node.target))
             return constant_of(self.importer, found, "")
-        if isinstance(node.meta.get("val"), torch.SymInt | int):
-            return self.tracing.dim(node.meta["val"])
+        size = node.meta.get("val")
+        if isinstance(size, int) or (
+            isinstance(size, torch.SymInt) and not self.tracing.depends_on_numbers(size.node.expr)
+        ):
+            return self.tracing.dim(size)
         args = [self._argument(x) for x in node.args]
         if node.target is operator.getitem:
             return args[0][args[1]]

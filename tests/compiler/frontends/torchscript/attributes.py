@@ -214,6 +214,15 @@ def numbers_for_nan_and_inf(a: Tensor, nan: float, up: float, down: float) -> Te
     return torch.nan_to_num(a, nan, up, down) + torch.nan_to_num(a, nan) + torch.nan_to_num(a, posinf=up)
 
 
+@program((x(2, 3), 1, 0.5), (x(4, 1), 2, 0.1), (x(3, 3), 3, 1.5), (x(1, 2), 0, 2.0))
+def numbers_that_torch_computes_with(a: Tensor, n: int, k: float) -> list[Tensor]:
+    b = torch.threshold(a, k + 1, n * 2)
+    torch.threshold_(b, n, k)
+    made = [b, torch.threshold(a, n + 1, k), F.celu(a, n + k), torch.hardshrink(a, n), torch.xlogy(a, n)]
+    made += [torch.isin(a.round(), n), torch.special.xlog1py(n, a.abs()), F.smooth_l1_loss(a, b, beta=k)]
+    return made
+
+
 @program((x(2, 3), 0.1, 0.5), (x(4, 1), -1.0, 1.0), (x(3, 3), 0.0, 0.0))
 def numbers_of_changes_in_place(a: Tensor, low: float, high: float) -> Tensor:
     b, c, d, e = a * 2, a * 3, a[0] * 1, a * 1

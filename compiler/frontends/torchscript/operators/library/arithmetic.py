@@ -144,17 +144,6 @@ def logit(x: Tensor, eps: float) -> Tensor:
     high = torch.zeros_like(x) + (1.0 - eps)
     return torch.logit(torch.where(x < low, low, torch.where(x > high, high, x)))
 """,
-    "nan_to_num": """
-def nan_to_num(x: Tensor, nan: Optional[float], up: Optional[float], down: Optional[float]) -> Tensor:
-    made = torch.nan_to_num(x)
-    if nan is not None:
-        made = torch.where(x != x, torch.zeros_like(made) + nan, made)
-    if up is not None:
-        made = torch.where(x == float("inf"), torch.zeros_like(made) + up, made)
-    if down is not None:
-        made = torch.where(x == float("-inf"), torch.zeros_like(made) + down, made)
-    return made
-""",
     "eye": """
 def eye(n: int, m: int) -> Tensor:
     return torch.arange(n).unsqueeze(1) == torch.arange(m)
@@ -172,14 +161,6 @@ def arange(start: float, end: float, step: float) -> Tensor:
     n = torch.ceil((end - start) / step)
     assert n >= 0, "arange: {} does not lie in the direction of the step from {}".format(end, start)
     return torch.arange(n).to(torch.float64) * step + start
-""",
-    "celu": """
-def celu(x: Tensor, alpha: float) -> Tensor:
-    return torch.where(x > 0, x, torch.expm1(x / alpha) * alpha)
-""",
-    "threshold": """
-def threshold(x: Tensor, least: float, value: float) -> Tensor:
-    return torch.where(x > least, x, torch.zeros_like(x) + value)
 """,
     "addr": """
 def addr(x: Tensor, one: Tensor, two: Tensor, beta: float, alpha: float) -> Tensor:
@@ -251,10 +232,6 @@ def round(x: Tensor, n: int) -> Tensor:
     if n >= 0:
         return torch.round(x * ten) / ten
     return torch.round(x / ten) * ten
-""",
-    "isin.Tensor_Scalar": """
-def isin(x: Tensor, wanted: float, unique: bool, invert: bool) -> Tensor:
-    return x != wanted if invert else x == wanted
 """,
     "rrelu": """
 def rrelu(x: Tensor, low: float, high: float, training: bool, generator: Optional[int]) -> Tensor:
@@ -349,10 +326,6 @@ def cosine_similarity(x: Tensor, y: Tensor, dim: int, eps: float) -> Tensor:
     x = x / torch.maximum(one, torch.zeros_like(one) + eps)
     return (x * (y / torch.maximum(other, torch.zeros_like(other) + eps))).sum([dim])
 """,
-    "hardshrink": """
-def hardshrink(x: Tensor, bound: float) -> Tensor:
-    return torch.where(x.abs() <= bound, torch.zeros_like(x), x)
-""",
     "softshrink": """
 def softshrink(x: Tensor, bound: float) -> Tensor:
     return torch.where(x > bound, x - bound, torch.where(x < -bound, x + bound, x * 0))
@@ -361,12 +334,6 @@ def softshrink(x: Tensor, bound: float) -> Tensor:
 def huber_loss(x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     far = (x - target).abs()
     made = torch.where(far <= delta, 0.5 * far * far, (far - 0.5 * delta) * delta)
-    {_REDUCED}
-""",
-    "smooth_l1_loss": f"""
-def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
-    far = (x - target).abs()
-    made = torch.where(far < beta, 0.5 * far * far / beta, far - 0.5 * beta)
     {_REDUCED}
 """,
 }

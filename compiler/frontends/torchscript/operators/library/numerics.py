@@ -191,18 +191,6 @@ def affine_grid_generator(theta: Tensor, size: List[int], align: bool) -> Tensor
 """
 
 
-def _of_a_number(name: str, called: str, first: str, second: str) -> dict[str, str]:
-    """Return the sources of a function of two tensors for a number as the first or as the second one."""
-    sides = {
-        f"{name}.{first}": ("a: float, b: Tensor", "torch.zeros_like(b) + a, b"),
-        f"{name}.{second}": ("a: Tensor, b: float", "a, torch.zeros_like(a) + b"),
-    }
-    return {
-        key: f"\ndef {name}({arguments}) -> Tensor:\n    return torch.{called}({call})\n"
-        for key, (arguments, call) in sides.items()
-    }
-
-
 SOURCES = {
     "diff": """
 def diff(x: Tensor, n: int, dim: int, prepend: Optional[Tensor], append: Optional[Tensor]) -> Tensor:
@@ -238,14 +226,6 @@ def vander(x: Tensor, n: Optional[int], increasing: bool) -> Tensor:
     powers = torch.arange(k)
     powers = powers if increasing else k - 1 - powers
     return torch.pow(x.unsqueeze(-1), powers)
-""",
-    "linalg_vander": """
-def linalg_vander(x: Tensor, n: Optional[int]) -> Tensor:
-    if x.dim() == 0:
-        x = x.unsqueeze(0)
-    k = x.size(-1) if n is None else n
-    assert k > 1, "vander: N is {}; it must be greater than 1".format(k)
-    return torch.pow(x.unsqueeze(-1), torch.arange(k))
 """,
     "narrow.Tensor": """
 def narrow(x: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
@@ -336,8 +316,6 @@ def combinations(x: Tensor, r: int, again: bool) -> Tensor:
 def diagflat(x: Tensor, k: int) -> Tensor:
     return torch.diag_embed(x.reshape([-1]), k)
 """,
-    **_of_a_number("xlogy", "xlogy", "Scalar_Self", "Scalar_Other"),
-    **_of_a_number("special_xlog1py", "special.xlog1py", "self_scalar", "other_scalar"),
     "float_power.Tensor_Scalar": """
 def float_power(x: Tensor, p: float) -> Tensor:
     return torch.pow(x.to(torch.float64), p)
@@ -395,6 +373,5 @@ def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: f
 #: Operators without another form: also used for constants.
 ALWAYS = (
     *(name for name in SOURCES if name.startswith("gradient")), "pdist", "combinations", "diagflat",
-    "xlogy.Scalar_Self", "ctc_loss.Tensor", "ctc_loss.IntList",
-    "linalg_vander", "vander", "im2col", "col2im", "narrow.Tensor",
+    "ctc_loss.Tensor", "ctc_loss.IntList", "vander", "im2col", "col2im", "narrow.Tensor",
 )  # fmt: skip
