@@ -465,6 +465,11 @@ class Machine:
         dims = tuple(request.dims[0 : request.n_dims])
         return Request(request.kernel, dims, request.runs, bool(request.is_awaited)) if got else None
 
+    @property
+    def compiler_is_busy(self) -> bool:
+        """Whether a compiler is attached and does not wait for a request."""
+        return bool(self._handle.ask(lib.svm_compiler_is_busy))
+
     def install(self, kernel: int, code: KernelObject | bytes) -> None:
         """Install machine code for a kernel-table entry; exact code takes effect at once for its dims.
 

@@ -17,7 +17,7 @@
 /* The version of this API. Within a major version functions and codes may be added; nothing else changes,
  * including structures: a program built with an older minor version works with the library. */
 #define SVM_API_MAJOR 1
-#define SVM_API_MINOR 6
+#define SVM_API_MINOR 7
 
 #ifdef __cplusplus
 extern "C" {
@@ -416,6 +416,9 @@ void svm_attach_compiler(svm_program *program, int32_t attached);
  * Every request must be answered by svm_install_code, svm_compile_failed or svm_decline_request. */
 int32_t svm_request_wait(svm_program *program, int32_t timeout_ms, svm_request *request);
 
+/* 1 while a compiler is attached and does not wait in svm_request_wait, or is about to wake. */
+int32_t svm_compiler_is_busy(svm_program *program);
+
 /* When a kernel's entries request exact code under auto. The work of a launch is its flops or bytes, as its
  * generic code counts them. */
 typedef struct svm_price {
@@ -488,7 +491,6 @@ typedef struct svm_stats {
   int64_t n_pending; /* requests that wait or are being answered */
   int64_t n_waiting; /* calls that wait for exact code */
   int64_t n_hurries; /* see svm_hurry */
-  int64_t is_busy;   /* 1 while a compiler is attached and does not wait in svm_request_wait */
 } svm_stats;
 
 void svm_get_stats(svm_program *program, svm_stats *stats);

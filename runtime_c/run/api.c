@@ -324,7 +324,6 @@ void svm_get_stats(svm_program *p, svm_stats *stats) {
   if (!p || !stats) return;
   pthread_mutex_lock(&p->lock);
   *stats = p->stats;
-  stats->is_busy = atomic_load(&p->queue.is_attached) && (!p->queue.n_listening || p->queue.is_nudged);
   pthread_mutex_unlock(&p->lock);
   stats->calls = atomic_load(&p->counters.n_calls);
   stats->replays = atomic_load(&p->counters.n_replays);

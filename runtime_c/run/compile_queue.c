@@ -197,6 +197,14 @@ int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *reques
   return found;
 }
 
+int32_t svm_compiler_is_busy(svm_program *p) {
+  if (!p) return 0;
+  pthread_mutex_lock(&p->lock);
+  int32_t is_busy = atomic_load(&p->queue.is_attached) && (!p->queue.n_listening || p->queue.is_nudged);
+  pthread_mutex_unlock(&p->lock);
+  return is_busy;
+}
+
 /* The kernel named by a request, NULL if there is none with that number of dims. */
 static const kernel *requested(svm_program *p, int32_t index, const int64_t *dims, int32_t n_dims,
                                const char *function, svm_error *error) {

@@ -104,7 +104,7 @@ class BackgroundCompilation:
         notice_fork()
         end = time.monotonic() + timeout
         with self.in_a_hurry():
-            while (stats := self._machine.stats())["n_pending"] or stats["is_busy"]:
+            while self._machine.stats()["n_pending"] or self._machine.compiler_is_busy:
                 if time.monotonic() > end:
                     return False
                 time.sleep(0.001)
