@@ -1,6 +1,6 @@
 """Language models beside llama.cpp, in turn in one run, on one core and on two.
 
-    python benchmarks/llm.py model.gguf --peer PYTHON [--rounds 5] [--cores 1 2]
+    python benchmarks/llm.py model.gguf --peer PYTHON [--rounds 5] [--cores 1 2] [--precision i16]
 
 PYTHON is an interpreter whose environment has the packages `xllamacpp` and `gguf`. `llm_files.py` writes
 files with random weights. The share of the read stream counts the bytes of the file's weights once a token,
@@ -76,14 +76,15 @@ def weight_bytes(path: str) -> int:
     return sum(place.n_bytes for place in read_gguf(path).places.values())
 
 
-def saved(path: str, folder: str) -> str:
+def saved(path: str, folder: str, precision: str) -> str:
     """Compile a file's model in another process, whose memory is not measured; return its artifact."""
     from llm_worker import CACHE
 
-    made = Path(folder, f"{Path(path).stem}.svm")
+    made = Path(folder, f"{Path(path).stem}-{precision}.svm")
     if not made.exists():
-        opened = f"llm.from_pretrained({path!r}, cache_tokens={CACHE})"
-        code = f"from shapevm import llm; {opened}.save({str(made)!r})"
+        options = f"options=Options(precision={precision!r})"
+        opened = f"llm.from_pretrained({path!r}, cache_tokens={CACHE}, {options})"
+        code = f"from shapevm import Options, llm; {opened}.save({str(made)!r})"
         subprocess.run([sys.executable, "-c", code], check=True)
     return str(made)
 
@@ -167,10 +168,12 @@ def main() -> None:
     parser.add_argument("--peer", required=True, help="an interpreter that has xllamacpp")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--precision", default="f32", help="of products' activations: f32, i16")
     parser.add_argument("--folder", help="where the artifact is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        artifact, usable = saved(options.file, options.folder or scratch), sorted(os.sched_getaffinity(0))
+        artifact = saved(options.file, options.folder or scratch, options.precision)
+        usable = sorted(os.sched_getaffinity(0))
         for n in options.cores:
             for each in figures_of(options.file, artifact, options.peer, usable[:n], options.rounds):
                 print(f"{each.what}: {each.figure} ({each.goal})", flush=True)

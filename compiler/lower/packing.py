@@ -19,6 +19,7 @@ from ...jit.families.matmul.layouts import (
     LAYOUTS,
     PANELS,
     ROWS,
+    SHORTS_LAYOUT,
     TAPS,
     WINOGRAD,
     as_panels,
@@ -67,8 +68,8 @@ class _Packing:
         layout = b_layout(spec, weight, self._graph.accurate)
         if layout == ROWS:
             return
-        if layout == PANELS and self._is_rounded(weight) and self._is_in_digits(spec, 1):
-            layout = DIGITS_LAYOUT
+        if layout == PANELS and self._is_rounded(weight):
+            layout = self._represented(spec, 1) or layout
         panels = self._packed(weight, spec, layout)
         node.set_args([*node.args[:place], panels, *node.args[place + 1 :]])
         b = Buffer(panels.tensor.dtype, shape_of(panels))
@@ -84,8 +85,10 @@ class _Packing:
         assert scales is not None
         layout = "grouped_quads" if is_of_bytes else GROUPED
         integers, factors = (value.definition.attrs["array"] for value in (weight, scales))
-        if not is_of_bytes and self._is_in_digits(spec, len(factors)) and digits.fit(len(integers), factors):
-            layout = DIGITS_LAYOUT
+        if not is_of_bytes:
+            found = self._represented(spec, len(factors))
+            is_fit = found != DIGITS_LAYOUT or digits.fit(len(integers), factors)
+            layout = found if found and is_fit else layout
         if (weight, layout, scales) not in self._made:
             name = f"{weight.definition.attrs['name']}.panels"
             made = LAYOUTS[layout].pack(integers, factors)
@@ -107,15 +110,17 @@ class _Packing:
         known = self._graph.rounding.weights.get(str(weight.definition.attrs["name"]))
         return known is not None and known.format == "int8" and weight.tensor.dtype == "f32"
 
-    def _is_in_digits(self, spec: Product, groups: int) -> bool:
-        """Whether a matmul's f32 rows are multiplied as fixed-point limbs, by a weight whose columns have
-        scales for this many groups of steps."""
+    def _represented(self, spec: Product, groups: int) -> str | None:
+        """Return the layout in which a matmul's f32 rows are represented by integers, i16 or fixed-point
+        limbs, for a weight whose columns have scales for this many groups of steps; None: they are not."""
         k, n = spec.product.k, spec.product.n
         is_plain = isinstance(spec, Matmul) and not spec.skips_zeros
         if not is_plain or not isinstance(k, int) or not isinstance(n, int):
-            return False
+            return None
         group = k // groups if groups > 1 else digits.steps(k)
-        return digits.pays(k, n, group, self._graph.rounding.targets)
+        if self._graph.rounding.precision == "i16" and group:
+            return SHORTS_LAYOUT
+        return DIGITS_LAYOUT if digits.pays(k, n, group, self._graph.rounding.targets) else None
 
     def _packed(self, weight: Value, spec: Product, layout: str) -> Value:
         """Return the matrix `weight` in a layout, with a conv's groups of columns packed separately. A
@@ -125,7 +130,7 @@ class _Packing:
         if key not in self._made:
             attrs, dtype, rounding = weight.definition.attrs, weight.tensor.dtype, self._graph.rounding
             array = attrs["array"]
-            if layout == DIGITS_LAYOUT:
+            if LAYOUTS[layout].planes:
                 dtype = "u8"
             elif dtype == "f32" and not isinstance(spec, Conv) and str(attrs["name"]) not in rounding.in_f32:
                 array, dtype = held(array, rounding.dtype)
@@ -215,7 +220,7 @@ def _pack(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:
     k, n = weight.shape
     if layout == PANELS and groups == 1 and n % PANEL == 0:
         return as_panels(weight)
-    if layout == DIGITS_LAYOUT:
+    if LAYOUTS[layout].planes:
         return LAYOUTS[layout].pack(weight.astype(np.int8), digits.ones(k, n))
     return pack_columns(layout, weight, groups)
 

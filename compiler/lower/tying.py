@@ -35,27 +35,27 @@ COMPARED = 64  # panels at once
 
 def tie(graph: Graph) -> None:
     """Read tables from the panels of products that hold the same values."""
-    packed = dict.fromkeys(_panels_of_products(graph))  # in the order of the program
+    packed = dict(_panels_of_products(graph))  # in the order of the program
     yielded = {value for block in graph.blocks() for value in block.results}
     for table in [node.result for node in graph.nodes() if node.op == "constant"]:
         readers = dict.fromkeys(table.users)
         is_table = readers and table not in yielded and all(_only_gathers(node, table) for node in readers)
         if not is_table:
             continue
-        found = next((panels for panels in packed if _holds(panels, table)), None)
+        found = next((panels for panels, beside in packed.items() if _holds(panels, beside, table)), None)
         if found is None:
             continue
         _move_to_front(graph, found.definition)
         for node in readers:
-            _read_panels(node, table, found)
+            _read_panels(node, table, found, packed[found])
 
 
-def _panels_of_products(graph: Graph) -> Iterator[Value]:
-    """Yield the constants that products read as panels."""
+def _panels_of_products(graph: Graph) -> Iterator[tuple[Value, int]]:
+    """Yield the constants that products read as panels, and the adjacent steps of a column there."""
     for node in unbound_kernels(graph):
         spec = node.attrs["spec"]
         if isinstance(spec, Matmul) and layout_of(spec).is_readable:
-            yield node.arg(_inputs(spec).index(spec.product.b))
+            yield node.arg(_inputs(spec).index(spec.product.b)), layout_of(spec).beside
 
 
 def _inputs(spec: Spec) -> list[int]:
@@ -87,23 +87,23 @@ def _is_row(load: Instr[sympy.Expr]) -> bool:
     return row.value is not None and row == Index(value=row.value)
 
 
-def _groups(panels: Value, columns: int) -> Groups | None:
-    """Return the layout of panels of byte integers, followed by the scales of their group, of tables with
-    `columns` columns; None for other panels."""
+def _groups(panels: Value, beside: int, columns: int) -> Groups | None:
+    """Return the layout of panels of byte integers, `beside` steps of a column side by side, followed by the
+    scales of their group, of tables with `columns` columns; None for other panels."""
     shape = shape_of(panels)
     if panels.tensor.dtype != "u8" or len(shape) != 3:
         return None
-    found = groups_of(columns, int(shape[1]), int(shape[2]))
+    found = groups_of(columns, int(shape[1]), int(shape[2]), beside)
     return found if found is not None and found.dtype == BYTE else None
 
 
-def _holds(panels: Value, table: Value) -> bool:
+def _holds(panels: Value, beside: int, table: Value) -> bool:
     """Return True if element [row, column] of a table equals element [row / PANEL, column, row % PANEL] of
     panels, or [row / PANEL, column / 2, row % PANEL, column % 2] of panels of pairs, bit for bit, after
     widening from the panels' dtype. Panels with `_groups` have further bytes behind each group."""
     (rows, columns), dtype = shape_of(table), table.tensor.dtype
     wanted, found = table.definition.attrs["array"], panels.definition.attrs["array"]
-    groups, held = _groups(panels, int(columns)), panels.tensor.dtype
+    groups, held = _groups(panels, beside, int(columns)), panels.tensor.dtype
     n_panels, steps, *rest = shape_of(panels)
     if groups is not None:
         steps, rest, held = groups.count * groups.steps, [], "i8"
@@ -117,7 +117,8 @@ def _holds(panels: Value, table: Value) -> bool:
         for at in range(begin, end, COMPARED):
             part = found[at : min(at + COMPARED, end)]
             if groups is not None:
-                part = part[..., : groups.steps * PANEL].reshape(len(part), -1, PANEL).view(np.int8)
+                part = part[..., : groups.steps * PANEL].reshape(len(part), -1, PANEL, beside)
+                part = part.swapaxes(2, 3).reshape(len(part), -1, PANEL).view(np.int8)
             if differences or not _are_rows(part, held, wanted[at * PANEL :], dtype):
                 differences.append(at)
                 return
@@ -143,21 +144,24 @@ def _move_to_front(graph: Graph, constant: Node) -> None:
     graph.body.nodes.insert(0, constant)
 
 
-def _read_panels(node: Node, table: Value, panels: Value) -> None:
+def _read_panels(node: Node, table: Value, panels: Value, beside: int) -> None:
     """Let a kernel read its rows of `table` from `panels`."""
     dtype = panels.tensor.dtype
     for buffer in _buffers_of(node, table):
-        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, panels, table))
+        spec: Spec = map_bodies(node.attrs["spec"], partial(_from_panels, buffer, panels, beside, table))
         buffers = list(spec.buffers)
         buffers[buffer] = Buffer(dtype, shape_of(panels))
         node.attrs["spec"] = replace(spec, buffers=tuple(buffers))
     node.set_args([panels if arg is table else arg for arg in node.args])
 
 
-def _from_panels(buffer: int, panels: Value, table: Value, body: Body[sympy.Expr]) -> Body[sympy.Expr]:
+def _from_panels(
+    buffer: int, panels: Value, beside: int, table: Value, body: Body[sympy.Expr]
+) -> Body[sympy.Expr]:
     """Return a body whose loads of `buffer`, a table, read `panels`."""
     rows, columns = shape_of(table)
-    dtype, has_pairs, groups = panels.tensor.dtype, len(shape_of(panels)) > 3, _groups(panels, int(columns))
+    dtype, has_pairs = panels.tensor.dtype, len(shape_of(panels)) > 3
+    groups = _groups(panels, beside, int(columns))
     made: list[Instr[sympy.Expr]] = []
     ids: list[int] = []
 
@@ -201,8 +205,12 @@ def _in_group(
         return emit(Instr(op, "i64", (x, emit(Instr("const", "i64", value=number)))))
 
     group, step = by("shr", column, groups.steps.bit_length() - 1), by("and", column, groups.steps - 1)
-    byte = emit(Instr("add", "i64", (by("mul", step, PANEL), lane.value)))
-    return Index(value=group), Index(value=byte)
+    if groups.together == 1:
+        byte = emit(Instr("add", "i64", (by("mul", step, PANEL), lane.value)))
+        return Index(value=group), Index(value=byte)
+    row, which = by("shr", step, 1), by("and", step, 1)
+    pair = emit(Instr("add", "i64", (by("mul", row, PANEL), lane.value)))
+    return Index(value=group), Index(value=emit(Instr("add", "i64", (by("shl", pair, 1), which))))
 
 
 def _position(index: Index[sympy.Expr], emit: Callable[[Instr[sympy.Expr]], int]) -> int:

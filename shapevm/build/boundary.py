@@ -42,6 +42,7 @@ _LOG = logging.getLogger("shapevm")
 PRECISIONS = {
     "f32": 2.0**-23,
     "bf16x6": 2.0**-23,
+    "i16": 2.0**-15,
     "bf16": 2.0**-7,
     "f16": 2.0**-10,
     "int8": 2.0**-6,

@@ -25,7 +25,7 @@ from ..vm.spelling import unknown_name
 
 Fallback = Literal["torch", "error"]
 Weights = Literal["f32", "bf16", "f16", "int8", "int4"]
-Precision = Literal["f32", "bf16", "bf16x6"]
+Precision = Literal["f32", "i16", "bf16", "bf16x6"]
 Random = Literal["native", "torch"]
 Bits = Literal["target", "portable"]
 PORTABLE: Bits = "portable"
@@ -194,7 +194,9 @@ class CommonOptions:
             "the dtype to which products and convolutions by constant weights may round both operands: "
             "bf16, with sums in f32, is several times as fast on CPUs with AMX. It does not apply to "
             "integer weights, to attention, or where it would be slower (`shapevm inspect` lists the "
-            "weights). bf16x6 rounds nothing: with AMX, f32 products of 96 or more rows are sums of six "
+            "weights). i16 applies to integer weights only: activations become 16-bit integers times a "
+            "power of two for each 16 to 128 numbers, of which each changes by at most 2^-15 of the "
+            "greatest. bf16x6 rounds nothing: with AMX, f32 products of 96 or more rows are sums of six "
             "bf16 products, as exact as f32 products and faster (MiniLM up to 1.3 times), but a row then "
             "has other bits in a batch of 96 or more rows than in a smaller one",
             choices=get_args(Precision),

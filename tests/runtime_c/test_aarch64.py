@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT
+from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT, SHORTS_LAYOUT
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.spec_reader import from_json
@@ -440,13 +440,22 @@ def test_products_of_bytes(runners: dict[str, list[str]], target: str, tmp_path:
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
-@pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
-def test_products_in_digits(runners: dict[str, list[str]], target: str, weights: str, tmp_path: Path) -> None:
-    """By sdot and by usdot: the bits that the same program has on this machine."""
+@pytest.mark.parametrize(
+    ("target", "precision", "layout"),
+    [
+        ("aarch64-dotprod", "f32", DIGITS_LAYOUT),
+        ("aarch64-i8mm", "f32", DIGITS_LAYOUT),
+        ("aarch64", "i16", SHORTS_LAYOUT),
+    ],
+)
+def test_products_of_integers(
+    runners: dict[str, list[str]], target: str, precision: str, layout: str, weights: str, tmp_path: Path
+) -> None:
+    """In limbs, by sdot and by usdot, and in i16: the bits that the same program has on this machine."""
     torch.manual_seed(0)
     model, x = nn.Linear(64, 128).eval(), torch.randn(29, 64)
     np.savez(tmp_path / "inputs.npz", input=x.numpy())
-    options = Options(weights=weights, fallback="error", target=target)
+    options = Options(weights=weights, precision=precision, fallback="error", target=target)
     rows = torch.export.Dim("rows", min=1, max=64)
     exe = shapevm.compile(model, (x,), dynamic_shapes=({0: rows},), options=options)
     exe.save(tmp_path / "model.svm")
@@ -455,5 +464,5 @@ def test_products_in_digits(runners: dict[str, list[str]], target: str, weights:
     (values,) = found.values()
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
     (spec,) = (spec for spec in specs if isinstance(spec, Matmul))
-    assert spec.product.b_layout == DIGITS_LAYOUT
+    assert spec.product.b_layout == layout
     assert values.tobytes() == np.asarray(exe(x)).tobytes()

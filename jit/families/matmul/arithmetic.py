@@ -78,6 +78,10 @@ class Arithmetic:
         element = g.op("float", f"load float, ptr {address.name}, align 4, !invariant.load !{{}}")
         return g.splat(element, LANES // 2)
 
+    def factor(self, g: Function, behind: Callable[[], Value]) -> Value | None:
+        """Return the factor of the sums of a row of A, in all lanes, if it has one; `behind`: see `first`."""
+        return None
+
     def right(self, g: Function, address: Value) -> Value:
         """Return a vector of B."""
         narrow = g.load(vector(self.element, LANES), address, align=self.bytes)
@@ -182,6 +186,20 @@ class ShortPairs(Quads):
         """See Arithmetic."""
         total = _cast(g, sums, INTEGERS)
         return _cast(g, dot_of_shorts(g, total, _cast(g, left, SHORTS), _cast(g, right, SHORTS)), VECTOR)
+
+
+@dataclass(frozen=True)
+class Shorts(ShortPairs):
+    """The same for rows of f32 in i16 (see `shorts`): after the steps of each are the initial value of its
+    sums, an i32, and their factor."""
+
+    def first(self, g: Function, behind: Callable[[], Value]) -> Value:
+        """See Arithmetic."""
+        return self.left(g, behind())
+
+    def factor(self, g: Function, behind: Callable[[], Value]) -> Value | None:
+        """See Arithmetic."""
+        return g.splat(g.load("float", g.at(behind(), "float", 1), align=4), LANES)
 
 
 @dataclass(frozen=True)

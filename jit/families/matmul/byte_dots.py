@@ -43,11 +43,14 @@ def dot(f: Function, sums: Value, left: Value, right: Value) -> Value:
 
 
 def dot_of_shorts(f: Function, sums: Value, left: Value, right: Value) -> Value:
-    """Return `sums`, LANES of i32, plus the products of the pairs of i16 of `left` and `right`."""
+    """Return `sums`, LANES of i32, plus the products of the pairs of i16 of `left` and `right`. A fence keeps
+    LLVM from adding the products of several steps first, for which there are no registers."""
     if f.dot == WHOLE:
         return f.call(INTEGERS, f"llvm.x86.avx512.vpdpwssd.{32 * LANES}", sums, left, right)
-    pair = _pairwise(f, left, right)
-    return f.op(INTEGERS, f"add {INTEGERS} {sums.name}, {pair.name}")
+    pair, floats = _pairwise(f, left, right), vector("float", LANES)
+    total = f.op(INTEGERS, f"add {INTEGERS} {sums.name}, {pair.name}")
+    bits = f.op(floats, f"bitcast {INTEGERS} {total.name} to {floats}")
+    return f.call(floats, f"llvm.arithmetic.fence.v{LANES}f32", bits)
 
 
 def _x86(name: str) -> Emit:

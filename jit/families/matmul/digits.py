@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -34,8 +33,7 @@ from ...spec import Terms
 from .arithmetic import VECTOR
 from .byte_dots import BYTES, INTEGERS, by_plane, dot, lanes_of
 from .grouped import MIDDLES, SIZES, Groups
-from .lhs import Lhs
-from .problem import Problem
+from .lhs import Represented
 from .schedules import PANEL
 from .strides import Strides
 from .sums import LEAST_FIELD, SPREAD
@@ -105,58 +103,24 @@ def ones(k: int, n: int) -> np.ndarray:
     return np.ones((k // steps(k), n), np.float32)
 
 
-class InDigits:
-    """Rows of another left operand, of f32, in limbs in scratch at `place`: see `Lhs`."""
-
-    has_whole_groups = True
-
-    def __init__(self, f: Function, problem: Problem, rows: Lhs, place: Value) -> None:
-        assert problem.grouped is not None
-        self.f, self.problem, self.rows = f, problem, rows
-        self.groups: Groups = problem.grouped
-        self.place = f.at(place, "float", self._floats_before)
-        self.stride: Int = self.groups.count * self.groups.left
+class InDigits(Represented):
+    """Rows in limbs, followed by the initial value of sums; behind all rows are the factors of their sums."""
 
     @property
     def _factors(self) -> Value:
         """The address of the factors of the sums, one for each row: a power of two, or NaN."""
-        return self.f.at(self.place, "float", self._floats)
-
-    @property
-    def _floats_before(self) -> Int:
-        """The floats in scratch of the rows themselves."""
-        return self.f.mul(self.problem.block, self.rows.stride) if self.rows.has_whole_groups else 0
-
-    @property
-    def _floats(self) -> int:
-        return self.problem.block * self.groups.count * self.groups.left
+        return self.f.at(self.place, "float", self.floats)
 
     def scratch(self) -> Terms:
         """See `Lhs`."""
-        return (*self.rows.scratch(), (4 * (self._floats + self.problem.block), ()))
-
-    def of(self, strides: Strides) -> Strides:
-        """See `Lhs`."""
-        return replace(strides, lda=self.stride)
-
-    def at(self, batch: Sequence[Int], m0: Int) -> Value:
-        """See `Lhs`: the limbs of row `m0`, the first of the block."""
-        return self.place
+        return (*super().scratch(), (4 * self.problem.block, ()))
 
     # Digits -----------------------------------------------------------------------------------------------
 
-    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
-        """See `Lhs`."""
+    def measured(self, row: Value, number: Int) -> Vec:
+        """Return the power of two by which the row becomes integers."""
         f = self.f
-        self.rows.prepare(outer, m0, rows)
-        first = self.rows.at(outer, m0)
-        with f.loop(0, rows) as r:
-            row = f.at(first, "float", f.mul(r.index, self.rows.stride))
-            power = Vec(f, f.splat(self._power_of(row, f.at(self._factors, "float", r.index)), LANES))
-            with f.loop(0, self.groups.count) as group:
-                source = f.at(row, "float", f.mul(group.index, self.groups.steps))
-                place = f.add(f.mul(r.index, self.stride), f.mul(group.index, self.groups.left))
-                self._group(source, f.at(self.place, "float", place), power)
+        return Vec(f, f.splat(self._power_of(row, f.at(self._factors, "float", number)), LANES))
 
     def _power_of(self, row: Value, factor: Value) -> Value:
         """Return the power of two by which the row at `row` becomes integers; store the factor of its sums at
@@ -168,10 +132,10 @@ class InDigits:
         field = f.call("i32", "llvm.umax.i32", found, _i32(LEAST_FIELD))
         exponent = f.op("i32", f"sub i32 {SHIFT}, {field.name}")
         has_digits = self._has_digits(greatest, found, total, count)
-        back = self._power(f.op("i32", f"sub i32 0, {exponent.name}")).name
+        back = power_of_two(f, f.op("i32", f"sub i32 0, {exponent.name}")).name
         nan = Value("float", "0x7FF8000000000000").name
         f.store(f.op("float", f"select i1 {has_digits.name}, float {back}, float {nan}"), factor, align=4)
-        return self._power(exponent)
+        return power_of_two(f, exponent)
 
     def _has_digits(self, greatest: Value, field: Value, total: Value, count: Value) -> Value:
         """Whether a row has limbs: its numbers are finite, large enough, and none is far above the others."""
@@ -213,25 +177,19 @@ class InDigits:
         total, count = (f.call("i32", reduced, x) for x in sums)
         return f.call("i32", f"llvm.vector.reduce.umax.v{LANES}i32", greatest), total, count
 
-    def _power(self, exponent: Value) -> Value:
-        """Return 2 to the power of an i32."""
-        f = self.f
-        field = f.op("i32", f"add i32 {exponent.name}, {BIAS}")
-        bits = f.op("i32", f"shl i32 {field.name}, {FRACTION_BITS}")
-        return f.op("float", f"bitcast i32 {bits.name} to float")
-
-    def _group(self, source: Value, to: Value, power: Vec) -> None:
-        """Emit the limbs of a group of steps at `source`, followed by the initial value of sums, to `to`.
+    def represent(self, source: Value, to: Value, given: Vec | None) -> None:
+        """See Represented: the limbs times the power of two `given`.
 
         Four steps are stored together: four bytes of each plane, and four of zeros. So a vector of integers
         becomes limbs by one permutation of bytes in each quarter of it.
         """
         f, groups = self.f, self.groups
+        assert given is not None
         start = Value(INTEGERS, "zeroinitializer")
         middles = Value(BYTES, f"splat (i8 {MIDDLES[groups.dtype]})")
         for k in range(0, groups.steps, LANES):
             x = Vec(f, f.load(VECTOR, f.at(source, "float", k), align=4))
-            number = (x * power).nearest_integers()
+            number = (x * given).nearest_integers()
             digits = by_plane(f, (number + MIDDLE_OF_DIGITS) ^ MIDDLE_OF_DIGITS)
             f.store(digits, f.at(to, "float", k), align=4)
             start = dot(f, start, middles, digits)
@@ -307,6 +265,13 @@ def _group_in_f32(
                 )
         step.next(*(x.value for x in sums))
     return step.results
+
+
+def power_of_two(f: Function, exponent: Value) -> Value:
+    """Return 2 to the power of an i32, if that is a normal number."""
+    field = f.op("i32", f"add i32 {exponent.name}, {BIAS}")
+    bits = f.op("i32", f"shl i32 {field.name}, {FRACTION_BITS}")
+    return f.op("float", f"bitcast i32 {bits.name} to float")
 
 
 def _i32(number: int) -> Value:

@@ -24,7 +24,7 @@ from .matmul import check_steps, dtypes_of_a, emit, extensions, fitting_schedule
 from .problem import fits_tiles, grouped_of, is_f32_panels, unread_sizes, widened_dtype
 from .schedules import PANEL, TILES_IN_PLACE, WITHOUT_ASKING
 from .spec import Matmul, ProductSpec
-from .sums import ACCURATE_CHAIN, CHAIN
+from .sums import ACCURATE_CHAIN, CHAIN, in_shorts
 from .tile_choice import STREAMS, class_of, name_of_class, name_of_weights
 
 LEAST_ROWS = 14  # this few rows are one row tile, or gemv
@@ -66,6 +66,8 @@ def _evaluate(run: Evaluation, spec: ProductSpec) -> None:
     loops = run.loops((*given.batch, given.m, given.n, given.k))
     a = np.squeeze(_lhs(run, spec, loops), -2)  # [batch.., m, k]
     a = round_values(a, layout.a) if layout.a == "bf16" else a
+    if (groups := grouped_of(spec)) is not None and groups.in_shorts:
+        a = in_shorts(a, groups.steps)
     if layout.in_place:
         b = np.squeeze(run.load(given.b, given.b_index, loops, {}), -3)  # [batch.., n, k]
     else:

@@ -20,7 +20,7 @@ from ...llvm.function import Function, Int, Value, least, most
 from ...llvm.prefetch import LINE_BYTES, unread
 from ...loops.bodies import LANES
 from .arithmetic import fill
-from .grouped import FOUR, NIBBLE, GroupSums
+from .grouped import FOUR, NIBBLE, PAIR, GroupSums
 from .microkernel import Into, MicroKernels
 from .problem import Problem
 from .row_shares import dispatch, each_tile, shares, split
@@ -35,7 +35,7 @@ STEP_BYTES = 1024  # of each panel in turn: a stream's next lines arrive while o
 NEAR_BYTES = 2048  # of a panel that are prefetched; twice that fills all ways of a cache set
 #: The same for groups of steps with scales, if whole groups are shorter, by the steps that are stored
 #: together.
-NEAR_GROUP_BYTES = {1: 640, FOUR: 1280}
+NEAR_GROUP_BYTES = {1: 640, PAIR: 640, FOUR: 1280}
 NEAR_DIGITS_BYTES = 512  # with limbs, three panels in parallel: 1,280 are 1.3 times as slow on Zen 4
 DOTS_IN_TIME = 8  # of a line of B with limbs that cost no more than a line from memory
 SOON_BYTES = 128 << 10  # of parallel panels up to which the next ones are prefetched meanwhile
@@ -62,7 +62,7 @@ def _limit(problem: Problem) -> int:
     """Return the most rows of any product: of a grouped weight that multiplies f32, those whose sums of a
     panel fit in registers, as more rows would widen it once more. They share a widened copy instead."""
     groups, tile = problem.grouped, problem.schedule
-    if groups is None or groups.together > 1 or groups.planes > 1:
+    if groups is None or groups.together == FOUR:
         return MAX_ROWS
     return min(MAX_ROWS, max(1, tile.rows * tile.vectors * LANES // PANEL))
 
@@ -299,7 +299,7 @@ class GroupedGemv(Gemv):
         assert groups is not None
         if groups.dots(rows) > DOTS_IN_TIME:
             return groups.ahead(self.f, right)
-        if not self.tile.asks or (groups.together == 1 and groups.dtype != NIBBLE):
+        if not self.tile.asks or (groups.together < FOUR and groups.dtype != NIBBLE):
             return right, 0, False  # or arithmetic is slower than memory
         near = NEAR_DIGITS_BYTES if groups.planes > 1 else NEAR_GROUP_BYTES[groups.together]
         return unread(self.f, right, near // groups.bytes * groups.bytes or near, "i8"), 0, True

@@ -3,8 +3,8 @@
 B is stored in panels of PANEL columns. A panel is a sequence of groups: the rows of its steps, each of PANEL
 4-bit or 8-bit integers, followed by the PANEL scales in f32. So a panel is read once, from front to back. For
 4-bit integers, byte j of a row holds column j in its low half and column j + LANES in its high half. If A is
-u8, or f32 in limbs (`digits`), a row has FOUR adjacent steps of each column, and 4-bit integers are stored
-plus 8; for limbs 8-bit integers are u8, with 128 added.
+u8, or f32 in limbs (`digits`), a row has FOUR adjacent steps of each column, if it is f32 in i16 (`shorts`)
+PAIR of them, and 4-bit integers are stored plus 8; for limbs 8-bit integers are u8, with 128 added.
 
 If A is f32, halves of bytes are two's complements, and kernels multiply the integers times the powers of two
 of UNITS, to which they convert in the fewest instructions: a low half is shifted to the top of 32 bits, a
@@ -30,7 +30,7 @@ from ...llvm.function import Function, Int, Value
 from ...llvm.prefetch import unread
 from ...llvm.vector import AVX512_BYTES, Vec
 from ...loops.bodies import LANES
-from .arithmetic import DIGITS, F32, QUADS, VECTOR, Arithmetic, Digits, Quads
+from .arithmetic import DIGITS, F32, QUADS, SHORT_PAIRS, VECTOR, Arithmetic, Digits, Quads, Shorts
 from .byte_dots import BYTES
 from .microkernel import Into, MicroKernels
 from .row_shares import dispatch, each_tile
@@ -45,7 +45,8 @@ ROW_BYTES = {NIBBLE: PANEL // 2, BYTE: PANEL}
 SCALES_BYTES = 4 * PANEL
 COPIED_STEPS = 128  # of a panel that are widened at once: copies, of 4 bytes, fill half a first-level cache
 AHEAD_BYTES = 4096  # of a panel that are prefetched, if at all: whole groups, at least one
-FOUR = 4  # steps that are multiplied together if A is u8, or limbs
+PAIR = 2  # steps that are multiplied together if A is f32 in i16
+FOUR = 4  # the same if A is u8, or limbs
 MIDDLE = 8  # added to a 4-bit integer
 MIDDLES = {NIBBLE: MIDDLE, BYTE: 128}  # and to others to make them u8
 NIBBLES = range(-MIDDLE, MIDDLE)
@@ -58,8 +59,8 @@ Emit = Callable[[Value, Value], None]
 @dataclass(frozen=True)
 class Groups:
     """The layout of a panel: `count` groups of `steps` steps of integers of `dtype`, each with scales.
-    `together`: adjacent steps of a column, 1 or FOUR. `planes`: the rows of limbs that represent a row of A;
-    1: it is not split."""
+    `together`: adjacent steps of a column, 1, PAIR or FOUR. `planes`: the rows of limbs that represent a row
+    of A; 1: it is not split."""
 
     dtype: str
     steps: int
@@ -84,9 +85,21 @@ class Groups:
         return self.steps // self.together
 
     @property
+    def in_shorts(self) -> bool:
+        """Whether a row of A is f32 that is represented by i16 (`shorts`)."""
+        return self.together == PAIR
+
+    @property
+    def is_represented(self) -> bool:
+        """Whether a row of A is represented by integers, in scratch."""
+        return self.planes > 1 or self.in_shorts
+
+    @property
     def left(self) -> int:
         """The 4-byte elements of a row of A, or of all of its limbs, for a group, including the initial
-        values of sums after limbs."""
+        values of sums, and their factor, after integers that represent it."""
+        if self.in_shorts:
+            return self.rows + 2
         return self.rows if self.planes == 1 else ROOM_OF_PLANES * (self.rows + 1)
 
     def dots(self, rows: int) -> int:
@@ -127,16 +140,20 @@ class Groups:
             return NibbleDigits(DIGITS) if self.dtype == NIBBLE else Digits(DIGITS)
         if self.together == FOUR:
             return NibbleQuads(QUADS) if self.dtype == NIBBLE else Quads(QUADS)
+        if self.in_shorts:
+            return NibbleShorts(SHORT_PAIRS) if self.dtype == NIBBLE else ByteShorts(SHORT_PAIRS)
         return Nibbles(NIBBLE) if self.dtype == NIBBLE else Arithmetic(BYTE)
 
     @property
     def is_widened(self) -> bool:
         """Whether the integers are converted when they are read, which is free with limbs."""
-        return self.planes == 1 and (self.dtype == NIBBLE or self.together == 1)
+        return self.planes == 1 and (self.dtype == NIBBLE or self.together < FOUR)
 
     @property
     def of_copies(self) -> Arithmetic:
-        """How the integers of a copy are multiplied: f32, or bytes by bytes."""
+        """How the integers of a copy are multiplied: f32, bytes by bytes, or i16 by i16."""
+        if self.in_shorts:
+            return Shorts(SHORT_PAIRS)
         return Quads(QUADS) if self.together == FOUR else F32
 
 
@@ -246,6 +263,49 @@ class NibbleDigits(Digits):
         return _as_floats(g, _halves(g, b, self.element, places))
 
 
+@dataclass(frozen=True)
+class NarrowShorts(Shorts):
+    """The same, for integers of B that are widened as they are read: an element is a pair of bytes."""
+
+    @property
+    def element(self) -> str:
+        """Two steps of a column."""
+        return "i16"
+
+    @property
+    def bytes(self) -> int:
+        """See `element`."""
+        return 2
+
+
+@dataclass(frozen=True)
+class NibbleShorts(NarrowShorts):
+    """i16 times 4-bit integers, stored plus MIDDLE, two a lane: two vectors of them are in as many bytes as
+    half a vector has."""
+
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """See Nibbles."""
+        found = []
+        for place in places[::2]:
+            both = Vec(g, _halved(g, b, place)).convert("zext", "i16")
+            found += [_as_float(g, both & 15), _as_float(g, both.binary("lshr", 4))]
+        return found
+
+
+@dataclass(frozen=True)
+class ByteShorts(NarrowShorts):
+    """i16 times byte integers, two a lane."""
+
+    def row(self, g: Function, b: Value, places: Sequence[Int]) -> list[Value]:
+        """See Arithmetic."""
+        return [_as_float(g, Vec(g, _halved(g, b, place)).convert("sext", "i16")) for place in places]
+
+
+def _halved(g: Function, b: Value, place: Int) -> Value:
+    """Return a pair of bytes for each lane, from `place` such pairs after `b` on."""
+    return g.load(vector("i8", 2 * LANES), g.at(b, "i16", place), align=2)
+
+
 def _halves(g: Function, b: Value, element: str, places: Sequence[Int]) -> Iterator[Vec]:
     """Yield the low and the high four bits of the bytes at every other of `places`."""
     for place in places[::2]:
@@ -255,7 +315,11 @@ def _halves(g: Function, b: Value, element: str, places: Sequence[Int]) -> Itera
 
 def _as_floats(g: Function, quads: Iterable[Vec]) -> list[Value]:
     """Return vectors of bytes as the f32 vectors of micro-kernels."""
-    return [g.op(VECTOR, f"bitcast {BYTES} {quad.value.name} to {VECTOR}") for quad in quads]
+    return [_as_float(g, quad) for quad in quads]
+
+
+def _as_float(g: Function, x: Vec) -> Value:
+    return g.op(VECTOR, f"bitcast {x.value.type} {x.value.name} to {VECTOR}")
 
 
 def _of_low_halves(x: Vec) -> Value:

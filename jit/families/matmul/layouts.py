@@ -17,14 +17,14 @@ import numpy as np
 from ....vm.shares import in_shares
 from ...decode import refuse
 from . import amx, amx_bytes
-from .arithmetic import DIGITS, PAIRS, PLANES, QUADS
-from .grouped import FOUR, pack_grouped, unpacked
+from .arithmetic import DIGITS, PAIRS, PLANES, QUADS, SHORT_PAIRS
+from .grouped import FOUR, PAIR, pack_grouped, unpacked
 from .schedules import PANEL
 from .spec import ProductSpec
 
 ELEMENTS_OF_SHARE = 1 << 20  # a thread that packs fewer costs more than it saves
 ROWS, PANELS, WINOGRAD, QUADS_LAYOUT, PAIRS_LAYOUT = "rows", "panels", "winograd", "quads", "pairs"
-GROUPED, DIGITS_LAYOUT = "grouped_floats", "grouped_digits"
+GROUPED, DIGITS_LAYOUT, SHORTS_LAYOUT = "grouped_floats", "grouped_digits", "grouped_shorts"
 TAPS = 3  # along each axis of the windows that have the layout "winograd"
 
 #: Packs a weight [K, N]; one with groups takes the scales [groups, N] as well.
@@ -69,7 +69,7 @@ class Layout:
     @property
     def is_readable(self) -> bool:
         """Whether other kernels can read single elements of the packed B, as `lower.tying` does."""
-        return self.name in (PANELS, PAIRS_LAYOUT, GROUPED)
+        return self.name in (PANELS, PAIRS_LAYOUT, GROUPED, SHORTS_LAYOUT)
 
     @property
     def is_of_convs(self) -> bool:
@@ -190,10 +190,12 @@ LAYOUTS = {
         # Bytes by bytes, exactly; bf16 by bf16, in the order of the target's instructions, on all AMX tiles.
         _beside(QUADS_LAYOUT, "i8", FOUR, a="u8", arithmetic=QUADS, sums="i32", enough=amx_bytes.ENOUGH),
         _beside(PAIRS_LAYOUT, "bf16", 2, a="bf16", arithmetic=PAIRS, enough=amx.Enough(0, 0)),
-        # Small integers with scales for groups of steps: by f32, by bytes, by f32 in `digits` of a byte.
+        # Small integers with scales for groups of steps: by f32, by bytes, by f32 in `digits` of a byte, by
+        # f32 rounded to i16 (`shorts`).
         _grouped(GROUPED, 1, 1, in_parts=True),
         _grouped("grouped_quads", FOUR, 1, a="u8", arithmetic=QUADS, enough=amx_bytes.ENOUGH_OF_GROUPS),
         _grouped(DIGITS_LAYOUT, FOUR, PLANES, arithmetic=DIGITS),
+        _grouped(SHORTS_LAYOUT, PAIR, 1, arithmetic=SHORT_PAIRS),
     )
 }
 _OF_PRODUCTS = [row.name for row in LAYOUTS.values() if not row.is_of_convs]

@@ -13,11 +13,13 @@ from typing import Protocol
 from ...llvm.abi import resolve
 from ...llvm.dtypes import DTYPES
 from ...llvm.function import Function, Int, Value
+from ...llvm.vector import Vec
 from ...loops.affine import affine
 from ...loops.bodies import LANES, BodyEmitter, Position
 from ...loops.strip_mining import State, strip
 from ...loops.tiling import Range
 from ...spec import Terms
+from .grouped import Groups
 from .layouts import layout_of
 from .pair_dots import rounded
 from .problem import Problem
@@ -144,6 +146,60 @@ class Computed:
     def at(self, batch: Sequence[Int], m0: Int) -> Value:
         """Return the address of row `m0`, the first of the block."""
         return self.place
+
+
+class Represented:
+    """Rows of another left operand, of f32, as integers in scratch at `place`, those for each group of steps
+    of B followed by what belongs to all of them. Subclasses emit them. Construct it in the entry block."""
+
+    has_whole_groups = True
+
+    def __init__(self, f: Function, problem: Problem, rows: Lhs, place: Value) -> None:
+        assert problem.grouped is not None
+        self.f, self.problem, self.rows = f, problem, rows
+        self.groups: Groups = problem.grouped
+        before = f.mul(problem.block, rows.stride) if rows.has_whole_groups else 0
+        self.place = f.at(place, "float", before)
+        self.stride: Int = self.groups.count * self.groups.left
+
+    @property
+    def floats(self) -> int:
+        """The elements of a block of rows, of 4 bytes each."""
+        return self.problem.block * self.groups.count * self.groups.left
+
+    def scratch(self) -> Terms:
+        """See `Lhs`."""
+        return (*self.rows.scratch(), (4 * self.floats, ()))
+
+    def of(self, strides: Strides) -> Strides:
+        """See `Lhs`."""
+        return replace(strides, lda=self.stride)
+
+    def at(self, batch: Sequence[Int], m0: Int) -> Value:
+        """See `Lhs`: the integers of row `m0`, the first of the block."""
+        return self.place
+
+    def prepare(self, outer: Sequence[Int], m0: Int, rows: Int) -> None:
+        """See `Lhs`."""
+        f = self.f
+        self.rows.prepare(outer, m0, rows)
+        first = self.rows.at(outer, m0)
+        with f.loop(0, rows) as r:
+            row = f.at(first, "float", f.mul(r.index, self.rows.stride))
+            to = f.at(self.place, "float", f.mul(r.index, self.stride))
+            given = self.measured(row, r.index)
+            with f.loop(0, self.groups.count) as group:
+                source = f.at(row, "float", f.mul(group.index, self.groups.steps))
+                self.represent(source, f.at(to, "float", f.mul(group.index, self.groups.left)), given)
+
+    def measured(self, row: Value, number: Int) -> Vec | None:
+        """Emit what is needed of the whole row at `row`, the block's row `number`; return what `represent`
+        takes."""
+        return None
+
+    def represent(self, source: Value, to: Value, given: Vec | None) -> None:
+        """Emit the integers of a group of steps at `source`, and what follows them, to `to`."""
+        raise NotImplementedError
 
 
 def _check(spec: ProductSpec, bodies: BodyEmitter) -> None:

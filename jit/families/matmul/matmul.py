@@ -13,7 +13,7 @@ from ...decode import SpecError
 from ...llvm.abi import Generated, check_schedule, resolve
 from ...llvm.function import Function, Int, most
 from . import variants
-from .arithmetic import DIGITS, PAIRS, QUADS
+from .arithmetic import DIGITS, PAIRS, QUADS, SHORT_PAIRS
 from .layouts import check_of_products, layout_of
 from .problem import grouped_of, is_f32_panels, may_use_tiles, problem_of, uses_tiles
 from .schedules import PANEL, SCHEDULES, default_schedule, narrow_schedules, schedule_of, tile_of
@@ -65,7 +65,8 @@ def check_operands(spec: ProductSpec) -> None:
 def extensions(spec: ProductSpec) -> tuple[str, ...]:
     """Return the extensions for which code of `spec` differs: see `Target`."""
     arithmetic = layout_of(spec).arithmetic
-    uses = {"dot": arithmetic in (QUADS, DIGITS), "pairs": arithmetic == PAIRS, "amx": uses_tiles(spec)}
+    has_dots = arithmetic in (QUADS, DIGITS, SHORT_PAIRS)
+    uses = {"dot": has_dots, "pairs": arithmetic == PAIRS, "amx": uses_tiles(spec)}
     return tuple(name for name, is_used in uses.items() if is_used)
 
 

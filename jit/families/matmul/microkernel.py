@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 
 from ...llvm.function import Function, Int, Value, least, multiple_of
 from ...llvm.prefetch import prefetch, unread
@@ -214,7 +214,7 @@ class MicroKernels:
         if self.into is Into.ENDS:
             return self._added(g, sums, [g.at(place, "float", self.totals) for place in places])
         if self.into is Into.SCALED:
-            return self._added_in_proportion(g, strides, sums, work.b, places)
+            return self._added_in_proportion(g, work, sums, places)
         return self._added(g, sums, places) if self.into is Into.ADDED else sums
 
     def _first(self, g: Function, strides: Strides, a: Value, r: int) -> Value:
@@ -317,17 +317,20 @@ class MicroKernels:
         return [self.arithmetic.add(g, before, x) for before, x in pairs]
 
     def _added_in_proportion(
-        self, g: Function, strides: Strides, sums: Sequence[Value], b: Value, places: Sequence[Value]
+        self, g: Function, work: Work, sums: Sequence[Value], places: Sequence[Value]
     ) -> list[Value]:
         """Return c's sums plus those of one more chain times the scales of their columns."""
-        found, planes = [], self.arithmetic.planes
+        strides, kind, n_rows = work.strides, self.arithmetic, len(places) // self.vectors
+        found, planes = [], kind.planes
+        factors = [kind.factor(g, partial(strides.behind, g, work.a[0], r * planes)) for r in range(n_rows)]
         for v in range(self.vectors):
-            scales = g.load(VECTOR, strides.scales(g, b, self.element, v), align=4)
+            scales = g.load(VECTOR, strides.scales(g, work.b, self.element, v), align=4)
             of_columns = sums[v :: self.vectors]
             for r, place in enumerate(places[v :: self.vectors]):
-                total = self.arithmetic.total(g, *of_columns[r * planes : (r + 1) * planes])
+                total = kind.total(g, *of_columns[r * planes : (r + 1) * planes])
+                if (factor := factors[r]) is not None:
+                    total = (Vec(g, total) * Vec(g, factor)).value
                 found.append(F32.multiply_add(g, total, scales, g.load(VECTOR, place, align=4)))
-        n_rows = len(places) // self.vectors
         return [found[v * n_rows + r] for r in range(n_rows) for v in range(self.vectors)]
 
     @staticmethod

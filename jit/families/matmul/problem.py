@@ -126,12 +126,12 @@ class Problem:
     @property
     def prepares_rows(self) -> bool:
         """Whether A's rows are prepared in scratch before the first tile of a block."""
-        return self.groups > 0 or bool(self.spec.product.prologue) or self.planes > 1
+        return self.groups > 0 or bool(self.spec.product.prologue) or self.is_represented
 
     @property
-    def planes(self) -> int:
-        """The rows of limbs that represent a row of A; 1: it is not split."""
-        return 1 if self.grouped is None else self.grouped.planes
+    def is_represented(self) -> bool:
+        """Whether A's rows of f32 are represented by integers."""
+        return self.grouped is not None and self.grouped.is_represented
 
     @property
     def slabs(self) -> amx.Slabs | None:

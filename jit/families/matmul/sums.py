@@ -11,7 +11,7 @@ pieces as fit, or an even part of one, so that a piece consists of whole blocks.
 Winograd's algorithm (`conv`) a block is 16 channels under all taps. Sums on AMX tiles have different blocks
 (`amx`). If groups of steps have scales (`grouped`), a block is such a group, and its sum times the scale is
 added by one more fused multiply-add. If A is in limbs (`digits`), each limb has such sums, exact within a
-group.
+group; if it is in i16 (`shorts`), the sums of each group are exact as well.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ MULTIPLE = 16  # of the steps of a part of a piece
 CHAIN, ACCURATE_CHAIN = 32, 16  # steps of a block of a shorter sum
 SHORTEST_CHAIN = 16
 LEAST_FIELD = 23  # least exponent field of a row's greatest number, so that powers of two are normal numbers
+#: A magnitude of exponent field E is below 2^(E - 126): times 2^(SHORT_SHIFT - E) it is below 2^15. ROOM is
+#: added to its bits, so that one which rounds to 2^15 counts as the next power of two.
+SHORT_SHIFT, SHORT_ROOM = 126 + 15, 1 << 8
+SHORT_LEAST = 15  # exponent field that smaller ones count as, so that powers of two are normal numbers
 SPREAD = 10  # binary orders that a row in limbs may reach above its mean, which leaves at least 13 bits
 
 
@@ -101,6 +105,34 @@ def digit_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> n
     with np.errstate(invalid="ignore", over="ignore"):
         wide = integers.astype(np.float32) * np.repeat(scales, len(integers) // len(scales), 0)
         return np.where(has_digits, total * factor, _chain(a, wide))
+
+
+def short_products(a: np.ndarray, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Like `grouped_products`, with each group of a's steps rounded to i16 (see `shorts`), in the order of
+    the kernels."""
+    numbers, factors = _shorts(a, len(integers) // len(scales))
+    flat = numbers.reshape(a.shape).astype(np.float64)
+    exact = _of_groups(flat, integers, scales, np.matmul)
+    sums = (x.astype(np.float32) * factors[:, i] for i, x in enumerate(exact))
+    return _scaled(sums, scales)
+
+
+def in_shorts(a: np.ndarray, steps: int) -> np.ndarray:
+    """Return a [.., k], with each group of `steps` steps rounded to i16, in f64."""
+    numbers, factors = _shorts(a.reshape(int(np.prod(a.shape[:-1])), a.shape[-1]), steps)
+    return (numbers * factors.astype(np.float64)).reshape(a.shape)
+
+
+def _shorts(a: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the integers [m, groups, steps] of a [m, k], and the factors [m, groups, 1] of their sums."""
+    groups = a.reshape(len(a), a.shape[-1] // steps, steps)
+    bits = np.abs(groups).view(np.int32).max(-1, keepdims=True, initial=0)
+    fields = ((bits + SHORT_ROOM).view(np.uint32) >> 23).astype(np.int32)
+    exponents = SHORT_SHIFT - np.maximum(fields, SHORT_LEAST)
+    is_finite = np.isfinite(groups).all(-1, keepdims=True)
+    finite = np.where(is_finite, groups, np.float32(0))
+    numbers = np.rint(finite * np.ldexp(np.float32(1), exponents)).astype(np.int64)
+    return numbers, np.where(is_finite, np.ldexp(np.float32(1), -exponents), np.float32(np.nan))
 
 
 def _is_even(a: np.ndarray) -> np.ndarray:

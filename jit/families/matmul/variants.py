@@ -32,6 +32,7 @@ from .register_resident import RegisterResident
 from .rhs import InRows, Panels
 from .row_shares import row_counts
 from .schedules import PANEL
+from .shorts import InShorts
 from .spec import Matmul
 
 PART_SIZE = 8192  # rows times steps from which a tile is a part: its loop over row tiles divides at run time
@@ -378,11 +379,12 @@ def product_of(f: Function, problem: Problem) -> Product:
     """Return the product of a Matmul, whose rows of A are in a buffer or computed; call in the entry
     block."""
     emission = Emission.open(f, problem)
-    lhs: InPlace | Computed | InDigits
+    lhs: InPlace | Computed | InDigits | InShorts
     if problem.spec.product.prologue:
         lhs = Computed(f, problem, emission.scratch.behind_copy(f, problem))
     else:
         lhs = InPlace(f, problem, emission.bodies.addresses)
-    if problem.planes > 1:
-        lhs = InDigits(f, problem, lhs, emission.scratch.behind_copy(f, problem))
+    if problem.grouped is not None and problem.is_represented:
+        represented = InShorts if problem.grouped.in_shorts else InDigits
+        lhs = represented(f, problem, lhs, emission.scratch.behind_copy(f, problem))
     return Product.of(emission, lhs)

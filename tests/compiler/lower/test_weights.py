@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from shapevm.compiler.lower.packing import pack
 from shapevm.compiler.lower.weights import held
 from shapevm.compiler.passes.quantise_weights import quantised, quantised_in_groups
 from shapevm.jit.evaluation import bf16_to_f32, f32_to_bf16
-from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT, pack_panels
+from shapevm.jit.families.matmul.layouts import DIGITS_LAYOUT, SHORTS_LAYOUT, pack_panels
 from shapevm.jit.families.matmul.spec import Matmul
 from shapevm.jit.llvm.target import runs_here
 from shapevm.jit.spec_reader import from_json
@@ -294,6 +295,25 @@ def test_small_weights_stay_in_f32_where_that_is_faster(
     reason = f"{weights}: products with a weight of {k} x {n} are faster in f32"
     assert row["reason"] == ("" if held.startswith(weights) else reason)
     assert ("are faster in f32" in inspect_text(tmp_path / "model.svm")) == (not held.startswith(weights))
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("more", [{}, {"bits": "portable"}, {"target": ("x86-64-v4-vnni", "x86-64-v3")}])
+def test_rows_are_rounded_to_i16(weights: str, more: dict[str, Any]) -> None:
+    model, x = torch.nn.Linear(256, 65).eval(), torch.randn(5, 256)
+    exact, exe = (
+        shapevm.compile(
+            model, (x,), dynamic_shapes=DYNAMIC,
+            options=shapevm.Options(weights=weights, precision=precision, **more),
+        )
+        for precision in ("f32", "i16")
+    )  # fmt: skip
+    specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
+    assert [spec.product.b_layout for spec in specs if isinstance(spec, Matmul)] == [SHORTS_LAYOUT]
+    found, wanted = exe(x), exact(x)
+    assert 0 < (found - wanted).norm() < 2.0**-14 * wanted.norm()
+    assert torch.equal(exe.using("generic")(x), found)
+    assert torch.equal(torch.cat([exe(row[None]) for row in x]), found)
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])

@@ -245,7 +245,7 @@ def test_a_model_in_bf16_multiplies_bf16_by_itself() -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(shapevm.ArgumentError, match="precision 'tf32' is unknown; known are f32, bf16"):
+    with pytest.raises(shapevm.ArgumentError, match="precision 'tf32' is unknown; known are f32, i16, bf16"):
         shapevm.Options(precision="tf32")
 
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from shapevm.vm.artifact import read
 from shapevm.vm.errors import ArgumentError
 
+from shapevm import Options
 from shapevm.cli import main
 from shapevm.llm import LanguageModel, Sampling, from_pretrained, load
 
@@ -33,8 +35,8 @@ def _written(folder: Path, name: str, architecture: str, format: FORMAT, **more:
     return path, reference
 
 
-def _check(model: LanguageModel, reference: Any) -> None:
-    """Compare the next tokens and their probabilities after some tokens."""
+def _check(model: LanguageModel, reference: Any, error: float = 1e-4) -> None:
+    """Compare the next tokens and their logits after some tokens."""
     tokens = model.encode("hello world, hello")
     with torch.no_grad():
         wanted = reference.generate(
@@ -44,9 +46,10 @@ def _check(model: LanguageModel, reference: Any) -> None:
     request = model.engine.submit(tokens, Sampling(24), keep_logits=True)
     made = list(request)
     assert made == wanted[0, len(tokens) :].tolist()[: len(made)] and len(made) > 1
-    np.testing.assert_allclose(request.logits[0], logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
+    np.testing.assert_allclose(request.logits[0], logits, rtol=error, atol=error * float(logits.abs().max()))
 
 
+CAP = {"gemma3.final_logit_softcapping": 3.0}
 CASES = [
     ("llama", "llama", FORMAT.Q8_0), ("llama", "llama", FORMAT.Q4_0), ("llama", "llama", FORMAT.Q5_1),
     ("llama", "llama", FORMAT.F16), ("gemma3", "gemma3", FORMAT.Q8_0), ("gemma3", "gemma3", FORMAT.Q5_0),
@@ -58,11 +61,20 @@ CASES = [
 def test_tokens_are_those_of_transformers(
     tmp_path: Path, name: str, architecture: str, format: FORMAT
 ) -> None:
-    more = {"gemma3": {"gemma3.final_logit_softcapping": 3.0}}.get(architecture, {})
-    path, reference = _written(tmp_path, name, architecture, format, **more)
+    path, reference = _written(tmp_path, name, architecture, format, **(CAP if name == "gemma3" else {}))
     with from_pretrained(path, cache_tokens=256) as model:
         assert model.name == "small"
         _check(model, reference)
+
+
+def test_products_in_i16(tmp_path: Path) -> None:
+    """A quantised table that is also a product's weight is stored once."""
+    path, reference = _written(tmp_path, "gemma3", "gemma3", FORMAT.Q8_0, **CAP)
+    with from_pretrained(path, cache_tokens=256, options=Options(precision="i16")) as model:
+        _check(model, reference, 1e-3)
+        model.save(tmp_path / "model.svm")
+    names = [constant.name for constant in read(tmp_path / "model.svm").constants]
+    assert "embedding.weight.panels" in names and "embedding.weight" not in names
 
 
 def test_frequencies_are_divided(tmp_path: Path) -> None:
