@@ -27,9 +27,9 @@ def for_each(b: Builder, length: DimExpr, carried: Sequence[Value], step: Step, 
     return _loop(b, lambda: b.size(length), carried, turn, what)
 
 
-def for_each_place(b: Builder, length: Value, carried: Sequence[Value], step: Step, what: str) -> list[Value]:
-    """Like `for_each`, with an int `length` and int indices."""
-    return _loop(b, lambda: length, carried, step, what)
+def for_each_place(b: Builder, length: Value, carried: Sequence[Value], step: Step) -> list[Value]:
+    """Like `for_each`, with an int `length` and int indices, over a list."""
+    return _loop(b, lambda: length, carried, step, "list")
 
 
 def _loop(

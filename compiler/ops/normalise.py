@@ -96,7 +96,7 @@ def normalised(b: Builder, x: Value, axes: Sequence[int], eps: float) -> tuple[V
     """Return ((x - mean) * rstd, mean, rstd) over `axes`, which stay with size 1."""
     mean = mean_of(b, x, axes, True)
     centred = B.pointwise(b, "sub", x, mean)
-    variance = mean_square(b, centred, axes, 0, True)
+    variance = mean_square(b, centred, axes)
     rstd = _rstd(b, variance, eps)
     return B.pointwise(b, "mul", centred, rstd), mean, rstd
 
@@ -246,7 +246,7 @@ def rms_norm(
     eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else B.as_float(eps)
     rows = merge_last(b, B.cast_to(b, x, wide), n)
     axis = len(B.shape_of(rows)) - 1
-    rstd = _rstd(b, mean_square(b, rows, [axis], 0, True), eps)
+    rstd = _rstd(b, mean_square(b, rows, [axis]), eps)
     scale = None if weight is None else B.cast_to(b, merge_last(b, weight, n), wide)
     result = scale_and_shift(b, B.pointwise(b, "mul", rows, rstd), scale, None)
     result = B.cast_to(b, B.reshape(b, result, B.shape_of(x)), dtype)
@@ -381,7 +381,7 @@ def _by_own_statistics(
     rows = rows if B.is_one(shape[0]) else merge_last(b, rows, 2)
     mean = mean_of(b, rows, [1], True)
     centred = B.pointwise(b, "sub", rows, mean)
-    variance = mean_square(b, centred, [1], 0, True)
+    variance = mean_square(b, centred, [1])
     rstd = _rstd(b, variance, eps)
     flat_mean, flat_rstd, flat_variance = (B.reshape(b, t, [shape[1]]) for t in (mean, rstd, variance))
     if not B.is_one(shape[0]):
@@ -461,7 +461,7 @@ def native_group_norm(
     wide = B.cast_to(b, x, _wide_dtype(x))
     rows = B.reshape(b, wide, [shape[0], groups, B.product((in_group, *shape[2:]))])
     mean = mean_of(b, rows, [2], True)
-    rstd = _rstd(b, mean_square(b, B.pointwise(b, "sub", rows, mean), [2], 0, True), eps)
+    rstd = _rstd(b, mean_square(b, B.pointwise(b, "sub", rows, mean), [2]), eps)
     each = [
         B.reshape(b, B.expand(b, t, [shape[0], groups, in_group]), [shape[0], shape[1]]) for t in (mean, rstd)
     ]

@@ -199,15 +199,10 @@ def variance_of(
     return B.in_f32(b, compute, x)
 
 
-def mean_square(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> Value:
-    """Return sum(x^2) / max(n - correction, 0) over `axes`."""
-    dtype = B.dtype_of(x)
-    count = B.full(b, B.product(B.shape_of(x)[axis] for axis in axes), dtype)
-    if correction:
-        count = B.pointwise(
-            b, "maximum", B.pointwise(b, "sub", count, correction, dtype=dtype), 0, dtype=dtype
-        )
-    return B.pointwise(b, "div", B.reduce(b, "reduce_sum", b.one("mul", x, x), axes, keepdim), count)
+def mean_square(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """Return the mean of x^2 over `axes`, which stay with size 1."""
+    count = B.full(b, B.product(B.shape_of(x)[axis] for axis in axes), B.dtype_of(x))
+    return B.pointwise(b, "div", B.reduce(b, "reduce_sum", b.one("mul", x, x), axes, True), count)
 
 
 def _arg(node: Node) -> Value:

@@ -203,12 +203,8 @@ def scatter_reduce(
     ones = B.full(b, 1 if include_self else 0, dtype, B.shape_of(x))
     count = _along(b, ones, axis, index, _ones(b, 1, dtype, rank), mode_of("sum", dtype))
     if not include_self:
-        count = B.pointwise(b, "maximum", count, _like(b, 1, count))
+        count = B.pointwise(b, "maximum", count, 1)
     return _divided(b, total, count)
-
-
-def _like(b: Builder, value: Any, x: Value) -> Value:
-    return B.full(b, value, B.dtype_of(x))
 
 
 def _divided(b: Builder, total: Value, count: Value) -> Value:

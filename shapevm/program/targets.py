@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from ..jit.store import KernelStore
 
 
-def targets_of(program: Program) -> tuple[str, ...]:
-    """Return the targets that some kernel has code for, the best first."""
-    from ..jit.llvm.target import TARGETS
-
-    found = {o.target for kernel in program.kernels for o in kernel.objects}
-    return tuple(name for name in TARGETS if name in found)
-
-
 def with_target(
     program: Program, store: KernelStore, notify: Callable[[int, int], None] = lambda done, total: None
 ) -> Program:

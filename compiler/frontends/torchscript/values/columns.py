@@ -164,7 +164,7 @@ def _checked(b: Builder, column: Column, rules: Iterator[Sequence[AxisRule]]) ->
         return [b.one("append", made[0], x)]
 
     start = b.one("list", element=with_sizes(element, iter([axes])))
-    return Column(column.name, for_each_place(b, b.one("len", column.value), [start], turn, "list")[0])
+    return Column(column.name, for_each_place(b, b.one("len", column.value), [start], turn)[0])
 
 
 def _of_size(b: Builder, x: Value, axis: int, rule: AxisRule, what: str) -> Value:
@@ -231,7 +231,7 @@ def _zipped(b: Builder, type: TupleType, columns: Sequence[Column]) -> Column:
         return [b.one("append", made[0], b.one("tuple", *items))]
 
     start = b.one("list", element=type)
-    return Column(first.name, for_each_place(b, length, [start], turn, "list")[0])
+    return Column(first.name, for_each_place(b, length, [start], turn)[0])
 
 
 def _cut(b: Builder, type: ListType, lengths: Column, items: Column, keys: Column | None = None) -> Column:
@@ -254,7 +254,7 @@ def _cut(b: Builder, type: ListType, lengths: Column, items: Column, keys: Colum
         return [b.one("append", made, b.one("list_slice", items.value, begin, end)), end]
 
     start = [b.one("list", element=type), unknown_int(b, 0)]
-    made, end = for_each_place(b, b.one("len", lengths.value), start, turn, "list")
+    made, end = for_each_place(b, b.one("len", lengths.value), start, turn)
     b.apply("guard", b.one("int_eq", end, n_items), message=message)
     return Column(lengths.name, made)
 
@@ -292,7 +292,7 @@ def _mapped(b: Builder, items: Value, type: Type, compute: Callable[[Value], Val
     def turn(place: Value, made: list[Value]) -> list[Value]:
         return [b.one("append", made[0], compute(b.one("get", items, place)))]
 
-    return for_each_place(b, b.one("len", items), [b.one("list", element=type)], turn, "list")[0]
+    return for_each_place(b, b.one("len", items), [b.one("list", element=type)], turn)[0]
 
 
 def _joined(b: Builder, items: Value, type: ListType) -> Value:
@@ -304,7 +304,7 @@ def _joined(b: Builder, items: Value, type: ListType) -> Value:
         def put(k: Value, made: list[Value]) -> list[Value]:
             return [b.one("append", made[0], b.one("get", inner, k))]
 
-        return for_each_place(b, b.one("len", inner), made, put, "list")
+        return for_each_place(b, b.one("len", inner), made, put)
 
     start = b.one("list", element=type.element)
-    return for_each_place(b, b.one("len", items), [start], turn, "list")[0]
+    return for_each_place(b, b.one("len", items), [start], turn)[0]
