@@ -196,6 +196,19 @@ def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float, reduction: in
     made = far + torch.where(target == -1, zeros, x)
     {_REDUCED}
 """,
+    "poisson_nll_loss": f"""
+def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: float,
+                     reduction: int) -> Tensor:
+    made = x
+    if is_log:
+        made = torch.exp(x) - target * x
+    else:
+        made = x - target * torch.log(x + eps)
+    if full:
+        more = target * torch.log(target) - target + torch.log(target * 6.283185307179586) * 0.5
+        made = made + torch.where(target > 1, more, torch.zeros_like(more))
+    {_REDUCED}
+""",
     "cosine_embedding_loss": f"""
 def cosine_embedding_loss(x: Tensor, y: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
     eps = 1e-12

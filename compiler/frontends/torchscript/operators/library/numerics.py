@@ -352,23 +352,6 @@ def ctc_loss(logs: Tensor, target: Tensor, steps: List[int], lengths: List[int],
              zero_infinity: bool) -> Tensor:
     return of_batch(logs, target, torch.tensor(steps), torch.tensor(lengths), blank, reduction, zero_infinity)
 """,
-    "poisson_nll_loss": """
-def poisson_nll_loss(x: Tensor, target: Tensor, is_log: bool, full: bool, eps: float,
-                     reduction: int) -> Tensor:
-    made = x
-    if is_log:
-        made = torch.exp(x) - target * x
-    else:
-        made = x - target * torch.log(x + eps)
-    if full:
-        more = target * torch.log(target) - target + torch.log(target * 6.283185307179586) * 0.5
-        made = made + torch.where(target > 1, more, torch.zeros_like(more))
-    if reduction == 1:
-        made = made.mean()
-    if reduction == 2:
-        made = made.sum()
-    return made
-""",
 }
 #: Operators without another form: also used for constants.
 ALWAYS = (
