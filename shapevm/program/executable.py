@@ -421,8 +421,8 @@ class Executable(Reported):
         )  # fmt: skip
 
     def wait_until_specialised(self, timeout: float = 60.0) -> bool:
-        """Wait until no kernel is queued or being compiled; False if that takes longer than `timeout`
-        seconds."""
+        """Wait until no kernel is queued or being compiled and the compiling thread is idle, so that the
+        process may be forked in C; False if that takes longer than `timeout` seconds."""
         check_seconds("timeout", timeout)
         return self.specialisation.wait(timeout)
 
