@@ -51,6 +51,7 @@ def pack(graph: Graph) -> None:
         elif isinstance(spec, ProductSpec) and spec.product.b_layout == SCALED:
             packing.pack_scaled(node, spec)
     packing.insert()
+    packing.report()
 
 
 class _Packing:
@@ -145,6 +146,14 @@ class _Packing:
             made.setdefault(weight.node, []).append(value.definition)
         for block in self._graph.blocks():
             block.nodes[:] = [each for node in block.nodes for each in (node, *made.get(node, ()))]
+
+
+    def report(self) -> None:
+        """Name the format of activations beside that of weights whose products round them."""
+        weights = self._graph.rounding.weights
+        rounding = [weight for weight, layout, _ in self._made if layout == SHORTS_LAYOUT]
+        for name in {str(weight.definition.attrs["name"]) for weight in rounding} & set(weights):
+            weights[name] = replace(weights[name], format=f"i16 x {weights[name].format}")
 
 
 def b_layout(spec: Product, weight: Value, accurate: bool) -> str:

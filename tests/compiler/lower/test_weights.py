@@ -299,7 +299,7 @@ def test_small_weights_stay_in_f32_where_that_is_faster(
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("more", [{}, {"bits": "portable"}, {"target": ("x86-64-v4-vnni", "x86-64-v3")}])
-def test_rows_are_rounded_to_i16(weights: str, more: dict[str, Any]) -> None:
+def test_rows_are_rounded_to_i16(weights: str, more: dict[str, Any], tmp_path: Path) -> None:
     model, x = torch.nn.Linear(256, 65).eval(), torch.randn(5, 256)
     exact, exe = (
         shapevm.compile(
@@ -310,6 +310,9 @@ def test_rows_are_rounded_to_i16(weights: str, more: dict[str, Any]) -> None:
     )  # fmt: skip
     specs = [from_json(kernel.spec) for kernel in exe.machine.kernels]
     assert [spec.product.b_layout for spec in specs if isinstance(spec, Matmul)] == [SHORTS_LAYOUT]
+    exe.save(tmp_path / "model.svm")
+    (row,) = inspection(tmp_path / "model.svm")["rounded_weights"]
+    assert row["format"].startswith(f"i16 x {weights}")
     found, wanted = exe(x), exact(x)
     assert 0 < (found - wanted).norm() < 2.0**-14 * wanted.norm()
     assert torch.equal(exe.using("generic")(x), found)
