@@ -62,7 +62,7 @@ def _limit(problem: Problem) -> int:
     """Return the most rows of any product: of a grouped weight that multiplies f32, those whose sums of a
     panel fit in registers, as more rows would widen it once more. They share a widened copy instead."""
     groups, tile = problem.grouped, problem.schedule
-    if groups is None or groups.together == FOUR:
+    if groups is None or groups.together > 1:
         return MAX_ROWS
     return min(MAX_ROWS, max(1, tile.rows * tile.vectors * LANES // PANEL))
 
