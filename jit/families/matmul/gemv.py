@@ -41,6 +41,7 @@ DOTS_IN_TIME = 8  # of a line of B with limbs that cost no more than a line from
 SOON_BYTES = 128 << 10  # of parallel panels up to which the next ones are prefetched meanwhile
 LEAST_STEPS = 32  # of k; shorter sums are left to the row tiles
 MAX_ROWS = 8  # with more, arithmetic hides memory latency as well
+READ_TWICE = 4  # rows for which widening a weight twice, with prefetches, is faster than a copy
 
 
 def fits(problem: Problem) -> bool:
@@ -59,12 +60,12 @@ def max_rows(problem: Problem) -> int:
 
 
 def _limit(problem: Problem) -> int:
-    """Return the most rows of any product: of a grouped weight that multiplies f32, those whose sums of a
-    panel fit in registers, as more rows would widen it once more. They share a widened copy instead."""
+    """Return the most rows of any product: of a grouped weight that multiplies f32, READ_TWICE, or those
+    whose sums of a panel fit in registers. More rows share a widened copy."""
     groups, tile = problem.grouped, problem.schedule
     if groups is None or groups.together > 1:
         return MAX_ROWS
-    return min(MAX_ROWS, max(1, tile.rows * tile.vectors * LANES // PANEL))
+    return min(MAX_ROWS, max(READ_TWICE, tile.rows * tile.vectors * LANES // PANEL))
 
 
 def panels_of(problem: Problem) -> int:
