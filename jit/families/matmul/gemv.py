@@ -280,7 +280,7 @@ class GroupedGemv(Gemv):
         """See Gemv: the group at `b`."""
         f, groups, vectors = self.f, self.groups, kernels.vectors
         assert groups is not None
-        most = max(1, self.tile.rows * self.tile.vectors // (vectors * groups.planes))
+        most = groups.most_rows(self.tile, vectors)
         with f.loop(0, self.panels, vectors * LANES // PANEL) as panel:
             right = f.at(b, "i8", f.mul(panel.index, groups.panel_bytes))
             there = f.at(sums, "float", f.mul(panel.index, PANEL))

@@ -102,6 +102,12 @@ class Groups:
             return self.rows + 2
         return self.rows if self.planes == 1 else ROOM_OF_PLANES * (self.rows + 1)
 
+    def most_rows(self, tile: Schedule, vectors: int) -> int:
+        """Return the most rows of `vectors` vectors whose sums fit in the registers of a tile. In i16 a
+        product needs a register before it is added, and so do the widened vectors of B."""
+        sums = tile.rows * tile.vectors
+        return max(1, (sums * 2 // 3 if self.in_shorts else sums) // (vectors * self.planes))
+
     def dots(self, rows: int) -> int:
         """Return the vectors of products of a line of B with `rows` rows of limbs; 0: without limbs."""
         return rows * self.planes * (2 if self.dtype == NIBBLE else 1) if self.planes > 1 else 0
@@ -496,8 +502,7 @@ class GroupedTile:
     @property
     def _most(self) -> int:
         """The most rows of whole panels whose sums fit in registers."""
-        registers = self.schedule.rows * self.schedule.vectors
-        return max(1, registers // (2 * self.columns.n_panels * self.columns.groups.planes))
+        return self.columns.groups.most_rows(self.schedule, 2 * self.columns.n_panels)
 
     @property
     def _in_place(self) -> MicroKernels:
