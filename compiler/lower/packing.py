@@ -147,7 +147,6 @@ class _Packing:
         for block in self._graph.blocks():
             block.nodes[:] = [each for node in block.nodes for each in (node, *made.get(node, ()))]
 
-
     def report(self) -> None:
         """Name the format of activations beside that of weights whose products round them."""
         weights = self._graph.rounding.weights

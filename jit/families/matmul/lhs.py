@@ -6,6 +6,7 @@ tiles; it stays in the second-level cache, so a pass over memory becomes one mor
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -148,7 +149,7 @@ class Computed:
         return self.place
 
 
-class Represented:
+class Represented(ABC):
     """Rows of another left operand, of f32, as integers in scratch at `place`, those for each group of steps
     of B followed by what belongs to all of them. Subclasses emit them. Construct it in the entry block."""
 
@@ -197,9 +198,9 @@ class Represented:
         takes."""
         return None
 
+    @abstractmethod
     def represent(self, source: Value, to: Value, given: Vec | None) -> None:
         """Emit the integers of a group of steps at `source`, and what follows them, to `to`."""
-        raise NotImplementedError
 
 
 def _check(spec: ProductSpec, bodies: BodyEmitter) -> None:
