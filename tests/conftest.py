@@ -64,7 +64,9 @@ def pytest_runtest_logreport(report):
     """Name a failed test at once, so that the log of a run that is cut off tells what failed."""
     SECONDS[report.location[0]] += report.duration
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\nFAILED {report.nodeid}: {report.longreprtext.splitlines()[-1]}", flush=True)
+        *lines, place = report.longreprtext.splitlines() or [""]
+        said = [line for line in lines if line.startswith("E  ")]
+        print(f"\nFAILED {report.nodeid}: {place}", *said[:25], sep="\n", flush=True)
 
 
 def pytest_terminal_summary(terminalreporter):

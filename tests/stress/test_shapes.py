@@ -1,5 +1,6 @@
 """Streams of shapes: the generic tier's bits everywhere, and memory that does not grow with them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import shapevm
 from shapevm.promises.stress import (
     MAX_GROWTH,
     STREAMS,
+    Flat,
     Run,
     distinct,
     failing_compilations,
@@ -80,6 +82,36 @@ def test_memory_is_flat_over_many_shapes(large_sizes):
     assert flat.warm_bytes > 0.9 * CODE_BYTES and flat.evicted > flat.compiled / 2, flat.text()
     assert flat.growth <= MAX_GROWTH, flat.text()
     assert flat.slowdown < 1.5, flat.text()  # caches that others use as well
+
+
+def test_a_cache_that_has_only_the_first_shapes_is_no_growth(large_sizes, tmp_path):
+    """The compiler takes 28 MiB in the process that loads it."""
+    run = textwrap.dedent("""
+        import itertools, sys
+        from pathlib import Path
+        from shapevm.promises import stress
+
+        distinct, path, n_first = stress.distinct, Path(sys.argv[1]), int(sys.argv[2])
+        stress.distinct = lambda symbols, n: itertools.islice(distinct(symbols, n), n_first)
+        stress.many_shapes(path, 200, 1 << 30)
+    """)
+    environment = {**os.environ, "SHAPEVM_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", run, str(large_sizes), "60"], env=environment, check=True)
+    command = [sys.executable, "-m", "shapevm", "stress", str(large_sizes), "--shapes", "200", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and max(report["resident"]) < 1.05 * report["resident"][0], done.stdout
+
+
+def test_wrong_results_and_growth_fail():
+    small, large = 100 << 20, 1000 << 20
+    for start, end, wrong, has_failed in [
+        (large, large, 0, False), (large, large, 1, True), (large, int(large * 1.06), 0, True),
+        (large, int(large * 1.04), 0, False), (small, small + (7 << 20), 0, False),
+        (small, small + (9 << 20), 0, True),
+    ]:  # fmt: skip
+        flat = Flat(200, 0, 0, wrong, 0, [start] * 19 + [end], [], [])
+        assert flat.has_failed == has_failed
 
 
 def test_call_sites_of_a_large_program_drop_entries():
