@@ -183,10 +183,21 @@ OPS: tuple[Op, ...] = (
 # torch's overloads --------------------------------------------------------------------------------
 
 
-def _each(values: int | Sequence[int], n: int) -> tuple[int, ...]:
+def _each(values: DimExpr | Sequence[DimExpr], n: int) -> tuple[Any, ...]:
     """Return one value for each of `n` axes."""
-    values = [values] if isinstance(values, int) else list(values)
-    return tuple(int(v) for v in (values * n if len(values) == 1 else values))
+    given = list(values) if isinstance(values, Sequence) else [values]
+    return tuple(simplify(v) for v in (given * n if len(given) == 1 else given))
+
+
+def _check_steps(b: Builder, stride: Sequence[DimExpr], low: Sequence[DimExpr], dilation: Any) -> None:
+    """Append guards that run-time strides are at least 1 and run-time padding is not negative."""
+    if not all(isinstance(step, int) for step in dilation):
+        raise UnsupportedOp("convolution: the dilation is a size; it must be a number")
+    for name, values, least in (("stride", stride, 1), ("padding", low, 0)):
+        for value in values:
+            if not isinstance(value, int):
+                text = f"convolution: {name}, {format_dim(value)}, must be at least {least}"
+                add_guard(b, sympy.Ge(sympy.sympify(value), least), text)
 
 
 def convolution(
@@ -205,6 +216,7 @@ def convolution(
     """torch.ops.aten.convolution: x [N, C, spatial..] (or without N) channels first."""
     n = len(B.shape_of(weight)) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    _check_steps(b, stride, padding, dilation)
     if transposed:
         return _transposed(b, x, weight, bias, groups, (stride, padding, dilation, _each(output_padding, n)))
     return convolve(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=padding, high=padding)
@@ -233,11 +245,16 @@ def _transposed(
     channels, width, *sizes = B.shape_of(weight)
     kernel, n = tuple(sizes), len(sizes)
     for i, extra in enumerate(output_padding):
-        if extra >= max(stride[i], dilation[i]):
-            raise ShapeError(
-                f"conv_transpose: output_padding is {extra}; it must be smaller than stride {stride[i]} or "
-                f"dilation {dilation[i]}"
-            )
+        if extra == 0:
+            continue
+        fits = sympy.Lt(sympy.sympify(extra), sympy.Max(stride[i], dilation[i]))
+        message = (
+            f"conv_transpose: output_padding is {format_dim(extra)}; it must be smaller than stride "
+            f"{format_dim(stride[i])} or dilation {format_dim(dilation[i])}"
+        )
+        if fits == sympy.false:
+            raise ShapeError(message)
+        add_guard(b, fits, message)
     x = _of_channels(b, x, channels, groups, (channels, width, *sizes))
     _check_groups(b, channels, groups)
     parts = B.reshape(b, weight, (groups, B.divide(channels, groups), width, *sizes))
@@ -293,7 +310,8 @@ def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict
     *taps, width = B.shape_of(columns)
     _check_groups(b, width, attrs["groups"])
     are_known = attrs["groups"] == 1 or (isinstance(attrs["groups"], int) and isinstance(width, int))
-    if kind == "f32" and are_known and all(isinstance(size, int) for size in attrs["kernel"]):
+    steps = [step for name in PER_AXIS for step in attrs[name]]
+    if kind == "f32" and are_known and all(isinstance(step, int) for step in steps):
         result = b.one("conv", x, B.reshape(b, columns, (product(taps), width)), **attrs)
     else:
         result = _by_patches(b, x, columns, attrs)
@@ -304,7 +322,7 @@ def _apply(b: Builder, x: Value, columns: Value, bias: Value | None, attrs: dict
 
 
 def _by_patches(b: Builder, x: Value, columns: Value, attrs: dict[str, Any]) -> Value:
-    """Like the op `conv`, for run-time kernel and group sizes and for dtypes other than f32: the
+    """Like the op `conv`, for run-time kernels, steps and groups and for dtypes other than f32: the
     patches are gathered axis by axis, then multiplied."""
     n, groups, batch = len(attrs["kernel"]), attrs["groups"], B.shape_of(x)[0]
     *kernel, depth, width = B.shape_of(columns)
@@ -382,6 +400,7 @@ def conv(
         high = tuple(simplify(t - part) for t, part in zip(total, low, strict=True))
     else:
         low = high = (0,) * n
+    _check_steps(b, stride, low, dilation)
     return convolve(b, x, weight, bias, groups, stride=stride, dilation=dilation, low=low, high=high)
 
 

@@ -214,3 +214,26 @@ def test_groups_that_do_not_divide_the_channels() -> None:
         torch.testing.assert_close(exe(x, torch.zeros(4)), pairs(x, torch.zeros(4)))
         with pytest.raises(shapevm.Error, match="must be|groups"):
             exe(x, torch.zeros(3))
+
+
+STEPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "kernel of a call": lambda x, k: F.conv1d(x, k[:, None].expand(-1, 4, -1), padding=k.shape[1] // 2),
+    "padding": lambda x, k: F.conv1d(x, taps(x, 4, 3), padding=k.shape[1]),
+    "stride": lambda x, k: F.conv1d(x, taps(x, 4, 3), stride=k.shape[1]),
+    "transposed, padding": lambda x, k: F.conv_transpose1d(x, taps(x, 2, 7), padding=k.shape[1]),
+    "transposed, stride": lambda x, k: F.conv_transpose1d(x, taps(x, 2, 3), None, k.shape[1], 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_that_a_call_tells(name: str) -> None:
+    model, native = Function(STEPS[name]), shapevm.Options(fallback="error")
+    shapes = (({0: AUTO, 2: AUTO}, {1: AUTO}),)
+    example = torch.randn(2, 4, 9), torch.randn(3, 3)
+    with shapevm.compile(model, example, dynamic_shapes=shapes, options=native) as exe:
+        for batch, side, step in ((2, 9, 3), (1, 8, 2), (3, 7, 5)):
+            args = torch.randn(batch, 4, side), torch.randn(3, step)
+            torch.testing.assert_close(exe(*args), model(*args), rtol=2e-5, atol=2e-5)
+        if "stride" in name:
+            with pytest.raises(shapevm.Error, match="must be at least 1|must be smaller than stride"):
+                exe(torch.randn(2, 4, 9), torch.randn(3, 0))
