@@ -59,7 +59,7 @@ class Cuts:
 
     def of(self, index: int, value: int) -> Iterator[Cut]:
         """Yield cuts in which the symbol at `index` is `value`: the example's data, cut; the same with all
-        integers 0; and with no indices at all."""
+        integers 0; with no indices at all; and with other sizes that must or may have to be equal."""
         symbols = self.exe.machine.symbols
         guarded = not (symbols[index].why and self.reference.unguarded is not None)
         yield Cut({index: value}, guarded=guarded)
@@ -70,6 +70,8 @@ class Cuts:
             yield Cut(none, zero=True, guarded=guarded)
         if any(index in condition for condition in self.joint):
             yield Cut(dict.fromkeys(self._partners(index, value), value), guarded=guarded)
+        if len(alike := self._alike(index, value)) > 1:
+            yield Cut(dict.fromkeys(alike, value), guarded=guarded)
 
     def is_possible(self, index: int, value: int) -> bool:
         """Return whether the example can be cut so that the symbol at `index` is `value`."""
@@ -83,6 +85,13 @@ class Cuts:
         symbols = self.exe.machine.symbols
         reached = {i for i in found if value <= self.sizes[symbols[i].name]}
         return {i for i in reached if value in small_values(symbols[i])}
+
+    def _alike(self, index: int, value: int) -> set[int]:
+        """Return the symbols that the example gives the same size as that at `index`, and that allow
+        `value`."""
+        symbols = self.exe.machine.symbols
+        size = self.sizes[symbols[index].name]
+        return {i for i, s in enumerate(symbols) if self.sizes[s.name] == size and value in small_values(s)}
 
     def _integers(self) -> list[Any]:
         return [row for row in self.exe.machine.inputs if _is_integer(row)]

@@ -248,6 +248,18 @@ def test_a_size_that_must_fit_others_is_cut_together_with_them():
         torch.testing.assert_close(exe(x, y), x.reshape(-1) + y)
 
 
+def test_sizes_that_torch_does_not_know_to_be_equal_are_cut_together():
+    class Modulates(torch.nn.Module):
+        def forward(self, x, w):
+            groups = x.reshape(1, -1, x.shape[2])
+            return torch.nn.functional.conv_transpose1d(groups, w.flatten(0, 1), groups=x.shape[0])
+
+    exe = shapevm.compile(exported(Modulates(), torch.randn(2, 3, 5), torch.randn(2, 3, 4, 1)))
+    for n in (1, 2, 3):
+        x, w = torch.randn(n, 3, 5), torch.randn(n, 3, 4, 1)
+        torch.testing.assert_close(exe(x, w), Modulates()(x, w))
+
+
 def test_a_guard_on_two_sizes_narrows_neither():
     class Stacks(torch.nn.Module):
         def forward(self, x, y, z):
