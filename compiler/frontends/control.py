@@ -16,7 +16,6 @@ from ..ir.errors import UnsupportedOp
 from ..ir.graph import Block, Node, Value
 from ..ir.types import ScalarType, TensorType, Type
 from ..ops import build as B
-from ..ops.conditions import truth
 from ..ops.loops import Step, block, for_each, require_types, row_of, with_row
 from .flex import flex_attention
 from .fx_nodes import ControlRule, FxImporter
@@ -132,7 +131,7 @@ def _truth(importer: FxImporter, condition: Any) -> Value:
     if isinstance(condition, torch.fx.Node):
         found = importer.values[condition]
     if isinstance(found, torch.SymBool):
-        return truth(b, importer.symbols.condition(found))
+        return importer.truth_of(found)
     if isinstance(found, bool):
         return b.one("literal", value=found)
     return b.one("item", B.cast_to(b, found, "bool")) if _is_tensor(found) else found

@@ -41,7 +41,7 @@ from .fallback import (
 from .float8 import check_float8, is_float8, is_float8_check, note_float8
 from .importer import Importer
 from .nodes import module_of, node_argument, operator_of
-from .numbers import define_roundings, number_of
+from .numbers import define_roundings, number_of, truth_of
 from .packed_weights import check_quantised
 from .squeezed import may_keep_axes
 from .symbols import Symbols
@@ -349,11 +349,24 @@ class FxImporter(Importer):
         if isinstance(found, torch.SymBool):
             if self._met.offsets & found.node.expr.free_symbols:
                 return  # of a storage offset, which only torch has
-            add_guard(self.builder, self.symbols.condition(found), message)
+            if self.has_floats(found):
+                self.builder.apply("guard", self.truth_of(found), message=message)
+            else:
+                add_guard(self.builder, self.symbols.condition(found), message)
         elif isinstance(found, Value):
             self.builder.apply("guard", found, message=message)
         elif not found:
             raise ShapeError(f"a check of the model never holds: {message}", source=source_of(node))
+
+    def has_floats(self, condition: torch.SymBool) -> bool:
+        """Whether a condition depends on floats that were read from tensors."""
+        return any(str(name) in self._met.floats for name in condition.node.expr.free_symbols)
+
+    def truth_of(self, condition: torch.SymBool) -> Value:
+        """Return the truth of a condition on numbers that are known at run time."""
+        if self.has_floats(condition):
+            return truth_of(self.builder, condition.node.expr, self.symbols, self._met.floats)
+        return truth(self.builder, self.symbols.condition(condition))
 
     def _import_python(self, node: torch.fx.Node) -> Any:
         """Functions of Python numbers: conditions of checks. The contract and the operators check sizes."""

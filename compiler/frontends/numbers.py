@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import sympy
@@ -29,6 +29,14 @@ _ROUNDINGS = {
     torch_functions.FloorToInt: "floor",
     torch_functions.CeilToInt: "ceil",
     torch_functions.RoundToInt: "round",
+}
+_RELATIONS: dict[Any, str] = {
+    sympy.Eq: "eq",
+    sympy.Ne: "ne",
+    sympy.Lt: "lt",
+    sympy.Le: "le",
+    sympy.Gt: "gt",
+    sympy.Ge: "ge",
 }
 _UNARY = "OpaqueUnaryFn_"  # torch's names of sqrt, exp, ...
 _KNOWN = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan")
@@ -59,6 +67,20 @@ def number_of(b: Builder, expr: Any, symbols: Symbols, known: Mapping[str, Value
     if name in _KNOWN and type(expr).__name__ != name:
         return b.one(name, args[0])
     raise UnsupportedOp(f"the number {expr} cannot be compiled: no kernel computes {type(expr).__name__}")
+
+
+def truth_of(b: Builder, condition: Any, symbols: Symbols, known: Mapping[str, Value]) -> Value:
+    """Return the truth of torch's condition, whose numbers may be floats. `known`: as for `number_of`.
+
+    Raises UnsupportedOp like `number_of`.
+    """
+    if isinstance(condition, sympy.Not):
+        return b.one("bool_not", truth_of(b, condition.args[0], symbols, known))
+    if isinstance(condition, sympy.And | sympy.Or):
+        op = "bool_and" if isinstance(condition, sympy.And) else "bool_or"
+        return reduce(partial(b.one, op), [truth_of(b, part, symbols, known) for part in condition.args])
+    sides = [number_of(b, side, symbols, known) for side in condition.args]
+    return b.one("item", B.pointwise(b, _RELATIONS[type(condition)], *sides))
 
 
 def define_roundings(b: Builder, expr: Any, symbols: Symbols, known: Mapping[str, Value]) -> set[str]:

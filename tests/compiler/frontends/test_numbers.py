@@ -81,3 +81,39 @@ def test_an_assumption_about_a_product_is_that_of_f64(size: int) -> None:
         else:
             with pytest.raises(shapevm.Error):
                 exe(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda a, b: torch.arange(a.item(), b.item(), 0.5), ((2.0, 4.5), (2.0, 2.0), (-1.5, 0.25))),
+        (lambda a, b: torch.cond(a.item() > b.item(), torch.sin, torch.cos, (b,)), ((2.0, 1.0), (1.0, 2.0))),
+        (
+            lambda a, b: torch.cond((a * 3).item() - 1 <= 2, torch.sin, torch.cos, (b,)),
+            ((1.0, 1.0), (1.5, 2.0)),
+        ),
+    ],
+    ids=["arange", "two", "computed"],
+)
+def test_conditions_on_floats_of_tensors(
+    function: Callable[[Tensor, Tensor], Tensor], values: tuple[tuple[float, float], ...]
+) -> None:
+    class Two(torch.nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return function(a, b)
+
+    given = [(torch.tensor(a), torch.tensor(b)) for a, b in values]
+    exe = shapevm.compile(Two(), given[0], options=shapevm.Options(fallback="error"))
+    for a, b in given:
+        torch.testing.assert_close(exe(a, b), function(a, b))
+
+
+def test_a_check_of_a_float_is_made_at_every_call() -> None:
+    def checked(x: Tensor) -> Tensor:
+        torch._check(x.item() > 0.5)
+        return x * x.item()
+
+    exe = shapevm.compile(Module(checked), (torch.tensor(0.75),))
+    assert exe(torch.tensor(2.0)).item() == 4.0
+    with pytest.raises(shapevm.errors.GuardError):
+        exe(torch.tensor(0.5))
