@@ -16,7 +16,7 @@ from ..ir.graph import Builder, Value
 from ..ir.promotion import is_float
 from ..ir.types import TensorType, Type
 from . import build as B
-from .conditions import add_guard
+from .conditions import add_guard, equation
 from .declare import Composite, Op, Sample
 from .gather import merged_index, without_masks, wrapped
 from .rules import COMPUTE, Attrs, Shape, Types, check_axis, check_dtype, show, tensors
@@ -315,14 +315,16 @@ def index_put(
 
 
 def _spread(b: Builder, values: Value, shape: Shape) -> Value:
-    """Expand values to `shape`; data-dependent sizes are checked at run time."""
+    """Expand values to `shape`; run-time sizes, which may be 1, are checked at run time."""
     given = B.shape_of(values)
     for axis, size in enumerate(given):
         wanted = shape[len(shape) - len(given) + axis]
         if not B.is_one(size) and not equal(size, wanted):
-            message = f"index_put: axis {axis} of the values must be as long as what is indexed"
-            add_guard(b, sympy.Eq(size, wanted), message)
-            values = B.take(b, values, axis, 0, wanted)
+            message = f"index_put: axis {axis} of the values must be as long as what is indexed, or 1"
+            may_be_one = B.bounds_of(b, size)[0] in (None, 0, 1)
+            fits = equation(size, wanted)
+            add_guard(b, sympy.Or(fits, equation(size, 1)) if may_be_one else fits, message)
+            values = B.repeated(b, values, axis, wanted) if may_be_one else B.take(b, values, axis, 0, wanted)
     return B.expand(b, values, shape)
 
 

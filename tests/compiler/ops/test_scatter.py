@@ -182,3 +182,20 @@ def test_indices_out_of_range_are_named() -> None:
     )
     with pytest.raises(Exception, match="index 4 is out of range for an axis of size 4"):
         program(torch.ones(4), torch.tensor([0, 1, 2, 4]))
+
+
+def test_assigned_values_of_run_time_size_may_be_one() -> None:
+    def assigned(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.index_put(x, [mask], values)
+
+    auto, native = torch.export.Dim.AUTO, shapevm.Options(fallback="error")
+    mask = torch.tensor([True, False, True])
+    model, shapes = Function(assigned), (({0: auto}, {0: auto}, {0: auto}),)
+    example = torch.randn(3), mask, torch.randn(2)
+    with shapevm.compile(model, example, dynamic_shapes=shapes, options=native) as exe:
+        for other in (mask, torch.tensor([True]), torch.tensor([True, True, False, True])):
+            for n in {1, int(other.sum())}:
+                args = torch.randn(len(other)), other, torch.randn(n)
+                torch.testing.assert_close(exe(*args), model(*args))
+        with pytest.raises(shapevm.Error, match="axis 0 of the values must be as long"):
+            exe(torch.randn(3), torch.tensor([True, True, True]), torch.randn(2))
