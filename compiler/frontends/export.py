@@ -48,7 +48,16 @@ from .export_errors import (
 from .flex import forget_traces
 from .idle_guards import drop_idle_guards
 from .layout_reads import LayoutReads
-from .narrowing import Narrowed, arguments_at, holds, narrowed_axes, sizes_in, squeezes_ones
+from .narrowing import (
+    Narrowed,
+    arguments_at,
+    holds,
+    may_have_stretched,
+    narrowed_axes,
+    runs,
+    sizes_in,
+    squeezes_ones,
+)
 from .packed import packing_is_traced
 from .packed_weights import without_packed_weights
 from .recurrent import layers_are_scans
@@ -163,8 +172,7 @@ class _Export:
             sizes = sizes_in(program, self.args, self.kwargs)
             if sizes is not None:
                 narrowed = narrowed_axes(program, self.dynamic_shapes)
-                is_for_example = holds(program, sizes) and not squeezes_ones(program, sizes)
-                self.found.append(_Found(trace, program, narrowed, is_for_example))
+                self.found.append(_Found(trace, program, narrowed, self._is_for_example(program, sizes)))
         if not self.found:
             raise self._refusal() from None
         best = min(self.found, key=lambda found: (not found.is_for_example, len(found.narrowed)))
@@ -172,6 +180,10 @@ class _Export:
             _LOG.log(logging.WARNING if axis.is_avoidable else logging.INFO, "dynamic_shapes: %s", axis)
         best.drop_idle_guards()
         return best.program
+
+    def _is_for_example(self, program: ExportedProgram, sizes: Mapping[Any, int]) -> bool:
+        is_meant = holds(program, sizes) and not squeezes_ones(program, sizes)
+        return is_meant and (not may_have_stretched(program, sizes) or runs(program, self.args, self.kwargs))
 
     def _traces(self) -> Iterator[_Trace]:
         """Yield the ways to trace until one has left all possible sizes free."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import sympy
 import torch
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
@@ -20,6 +22,7 @@ from .nodes import node_argument
 from .symbols import finite
 from .tree import by_guarded_path, flat_positions
 
+_LOG = logging.getLogger("shapevm")
 _LEAST = 2  # torch.export's own least size of a dynamic axis
 _MOST = 2**62  # no tensor has this many elements
 
@@ -156,6 +159,40 @@ def squeezes_ones(program: ExportedProgram, sizes: Mapping[Any, int]) -> bool:
         and any(not isinstance(size, int) and at(size, sizes) == 1 for size in _squeezed(node))
         for node in program.graph.nodes
     )
+
+
+def may_have_stretched(program: ExportedProgram, sizes: Mapping[Any, int]) -> bool:
+    """Whether a program needs a size that data decide to equal one that is 1 in its example: there the model
+    may have broadcast an axis of size 1."""
+    return any(
+        node.target is operator.eq and _equates_one(map(_traced_size, node.args), sizes)
+        for node in program.graph.nodes
+    )
+
+
+def _equates_one(sides: Iterable[Any], sizes: Mapping[Any, int]) -> bool:
+    known = {name: sympy.Integer(value) for name, value in sizes.items()}
+    pairs = [(side, side.xreplace(known)) for side in sides]
+    are_known = [not there.free_symbols for _, there in pairs]
+    return are_known.count(True) == 1 and any(side.free_symbols and there == 1 for side, there in pairs)
+
+
+def _traced_size(argument: Any) -> Any:
+    """Return an operand of a comparison before equal sizes were merged."""
+    value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+    return value.node._expr if isinstance(value, torch.SymInt) else sympy.sympify(value)
+
+
+def runs(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether PyTorch runs a program with copies of these arguments."""
+    given, named = tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
+    try:
+        with torch.no_grad():
+            program.module(check_guards=False).forward(*given, **named)  # without the checks of ranges
+    except Exception as error:  # whatever an operator raises
+        _LOG.debug("a trace does not run with the example: %s", error)
+        return False
+    return True
 
 
 def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:

@@ -12,9 +12,8 @@ import torch
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.utils._sympy import functions as torch_functions
-from torch.utils._sympy.numbers import int_oo
 
-from ...vm.layout import INT_MIN
+from ...vm.layout import INT_MAX, INT_MIN
 from ..ir.dims import SIGNED, DimExpr, floordiv, rounded, simplify, symbol
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
@@ -243,5 +242,5 @@ _KEPT = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, sympy.Mod, Relat
 
 
 def finite(bound: Any) -> int | None:
-    """Return a bound of torch's ranges as an int; None if there is none."""
-    return None if bound in (int_oo, -int_oo, sympy.oo, -sympy.oo) else int(bound)
+    """Return a bound of torch's ranges as an int; None if every i64 is within it."""
+    return int(bound) if INT_MIN < bound < INT_MAX else None

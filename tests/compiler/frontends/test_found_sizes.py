@@ -57,6 +57,40 @@ def test_a_size_that_data_decide_equals_an_inputs(function: Callable[..., Any]) 
             exe(masked(5, 3)[0], torch.randn(4))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x, y: x + y[y > 0],
+        lambda self, x, y: x + y[y > 0].repeat(2),
+        lambda self, x, y: x.expand(y.nonzero().shape[0]) * 2,
+        lambda self, x, y: x.expand(y.long().sum().item()) * 2,
+    ],
+    ids=["masked", "repeated", "found", "read"],
+)
+def test_an_axis_that_the_example_broadcasts_to_a_size_that_data_decide(function: Callable[..., Any]) -> None:
+    with compiled(function, torch.randn(1), torch.ones(3)) as exe:
+        for n in (3, 0, 1, 5):
+            x, y = torch.randn(1), torch.ones(n)
+            torch.testing.assert_close(exe(x, y), function(exe, x, y))
+
+
+def test_an_example_of_size_1_equals_a_size_that_data_decide() -> None:
+    with compiled(add_at_mask, *masked(2, 1)) as exe:
+        for n, m in ((5, 3), (7, 0), (2, 2), (9, 1)):
+            x, y = masked(n, m)
+            torch.testing.assert_close(exe(x, y), add_at_mask(exe, x, y))
+
+
+def test_sizes_that_data_decide_add_up_to_an_inputs() -> None:
+    def halves(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x[x > 0], x[x <= 0]]) + x
+
+    with compiled(halves, *masked(5, 3)) as exe:
+        for n, m in ((5, 3), (7, 0), (2, 2), (0, 0)):
+            x, y = masked(n, m)
+            torch.testing.assert_close(exe(x, y), halves(exe, x, y))
+
+
 def test_a_size_that_data_decide_is_a_number() -> None:
     def confusion(self: Any, p: Tensor, t: Tensor) -> Tensor:
         return torch.bincount(p * 5 + t, minlength=25).reshape(5, 5)
