@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from .dynamic_shapes import user_inputs
 from .early_refusal import EarlyRefusal
 from .guards import parts_of
-from .narrowing import at, conditions
+from .narrowing import at, conditions, is_broken
 from .symbols import finite
 
 Sizes = Mapping[sympy.Symbol, int]
@@ -77,14 +77,10 @@ def _broken(
     for value in _TRIED:
         for names in (theirs, set(example)):
             sizes = {name: value if name in names else size for name, size in example.items()}
-            broken = frozenset(text for text, each in doubtful.items() if not _holds(each, sizes))
-            if broken and _are_allowed(program, sizes) and all(_holds(each, sizes) for each in certain):
+            broken = frozenset(text for text, each in doubtful.items() if is_broken(each, sizes))
+            is_allowed = _are_allowed(program, sizes) and not any(is_broken(each, sizes) for each in certain)
+            if broken and is_allowed:
                 yield sizes, broken
-
-
-def _holds(condition: Any, sizes: Sizes) -> bool:
-    known = {name: sympy.Integer(size) for name, size in sizes.items()}
-    return condition.xreplace(known) != sympy.false
 
 
 def _are_allowed(program: ExportedProgram, sizes: Sizes) -> bool:

@@ -89,8 +89,23 @@ def at(size: int | torch.SymInt, sizes: Mapping[sympy.Symbol, int]) -> int | Non
     """Return a size for these values of the symbols; None if it has other symbols."""
     if isinstance(size, int):
         return size
-    found = size.node.expr.xreplace({name: sympy.Integer(value) for name, value in sizes.items()})
-    return int(found) if found.is_Integer else None
+    found = _value(size.node.expr, sizes)
+    return int(found) if found is not None and found.is_Integer else None
+
+
+def is_broken(condition: Any, sizes: Mapping[sympy.Symbol, int]) -> bool:
+    """Whether a condition is false, or divides by zero, for these values of its symbols."""
+    found = _value(condition, sizes)
+    return found is None or found == sympy.false or found != sympy.true and not found.free_symbols
+
+
+def _value(expr: Any, sizes: Mapping[sympy.Symbol, int]) -> Any:
+    """Return an expression with these values of its symbols; None where sympy finds a division by zero among
+    the arguments of a `Max`."""
+    try:
+        return expr.xreplace({name: sympy.Integer(value) for name, value in sizes.items()})
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def narrowed_axes(program: ExportedProgram, dynamic_shapes: Any) -> list[Narrowed]:
@@ -126,9 +141,8 @@ def _lost(program: ExportedProgram, axis: str, size: int | torch.SymInt, dim: An
 def holds(program: ExportedProgram, sizes: Mapping[sympy.Symbol, int]) -> bool:
     """Whether the assumptions of a trace about sizes hold for these values of its symbols. Those that only
     exclude 0 or 1 do not count: programs are compared with the model there."""
-    known = {name: sympy.Integer(value) for name, value in sizes.items()}
     parts = (part for _, condition in conditions(program, sizes) for part in parts_of(condition))
-    return all(part.xreplace(known) != sympy.false or excludes_0_and_1(part) is not None for part in parts)
+    return all(not is_broken(part, sizes) or excludes_0_and_1(part) is not None for part in parts)
 
 
 def conditions(program: ExportedProgram, names: Iterable[sympy.Symbol]) -> Iterator[tuple[str, Any]]:

@@ -32,6 +32,12 @@ def as_rows(x: Tensor) -> Tensor:
     return y.reshape(y.shape[0], -1, y.shape[3]).transpose(1, 2).contiguous().flatten(1)
 
 
+def windows(x: Tensor) -> Tensor:
+    n = x.shape[2] // 4  # 0 at sizes below 4, by which the rows of a window are then divided
+    y = x.reshape(x.shape[0], x.shape[1], n, x.shape[2] // n, x.shape[3])
+    return y.transpose(2, 3).contiguous().flatten(1)
+
+
 def branching(x: Tensor) -> Tensor:
     return x + 1 if x.shape[2] // 2 != 1 else x - 1
 
@@ -59,6 +65,7 @@ def compiled(function: Callable[..., Any], shape: Sequence[int] = (2, 4, 16, 24)
     [
         (shuffled, [(1, 4, 2, 2), (1, 4, 3, 2), (2, 4, 2, 7), (3, 4, 64, 2), (0, 4, 8, 8)]),
         (as_rows, [(1, 4, 4, 4), (1, 4, 5, 13), (2, 4, 9, 4)]),
+        (windows, [(1, 4, 8, 4), (0, 4, 8, 3), (2, 4, 64, 1)]),
     ],
 )
 def test_results_of_one_element(function: Callable[..., Any], shapes: Sequence[Sequence[int]]) -> None:

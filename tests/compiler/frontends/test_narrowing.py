@@ -1,9 +1,11 @@
 """Whether a trace holds for its own example."""
 
 import pytest
+import sympy
 import torch
 from shapevm.compiler.frontends import export
-from shapevm.compiler.frontends.narrowing import holds, sizes_in
+from shapevm.compiler.frontends.narrowing import holds, is_broken, sizes_in
+from shapevm.compiler.ir.dims import floordiv
 from torch.export import Dim
 
 AXES = {0: Dim.AUTO, 1: Dim.AUTO}
@@ -61,3 +63,17 @@ def test_a_trace_that_fails_its_example_is_the_last_choice(monkeypatch: pytest.M
     assert not export.is_alike(program)
     monkeypatch.setattr(export, "holds", lambda program, sizes: False)
     assert export.is_alike(export.export_model(Doubled(), args, {}, {"x": AXES, "more": {"y": AXES}}))
+
+
+@pytest.mark.parametrize(
+    "condition, size, wanted",
+    [
+        ("Ne(n, 3)", 3, True), ("Ne(n, 3)", 4, False), ("Eq(n, u)", 3, False),
+        ("Eq(floordiv(2, n), 1)", 0, True),
+        ("Gt(Max(1, floordiv(2, n)), 1)", 0, True), ("Gt(Max(1, floordiv(2, n)), 1)", 1, False),
+    ],
+)  # fmt: skip
+def test_a_condition_that_divides_by_zero_is_broken(condition: str, size: int, wanted: bool) -> None:
+    n = sympy.Symbol("n", integer=True, nonnegative=True)
+    read = sympy.sympify(condition, {"n": n, "floordiv": floordiv})
+    assert is_broken(read, {n: size}) == wanted
