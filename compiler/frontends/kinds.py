@@ -30,6 +30,10 @@ class Script:
         """Return TorchScript's types of the arguments."""
         return {name: x.type() for name, x in self._values().items()}
 
+    def reads(self, attribute: str) -> bool:
+        """Return True if the program reads an attribute of this name."""
+        return any(node.s("name") == attribute for node in self.graph.findAllNodes("prim::GetAttr"))
+
     def absent(self) -> tuple[str, ...]:
         """Return the optional arguments with tensors that are None in the example."""
         given = {**self.defaults, **self.arguments}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...jit.math import reference as R
+from ..ir.dims import simplify
 from ..ir.graph import Builder, Node, Value
 from ..ir.types import FLOAT_DTYPES, INT_DTYPES, Type
 from . import build as B
@@ -169,6 +170,7 @@ def sigmoid_gate(b: Builder, x: Value, dim: int = -1) -> Value:
     """glu: the first half of an axis times the sigmoid of the second."""
     axis = B.axis_of("glu", dim, len(B.shape_of(x)))
     half = B.divide(B.shape_of(x)[axis], 2)
+    x = B.of_size(b, "glu: an even size is needed", x, axis, simplify(2 * half))
     gate = B.take(b, x, axis, half, half)
     return B.in_f32(b, lambda v, g: b.one("mul", v, b.one("sigmoid", g)), B.take(b, x, axis, 0, half), gate)
 

@@ -215,11 +215,17 @@ def layer_norm(
     *_: Any,
 ) -> Value:
     """torch.nn.functional.layer_norm."""
-    for axis, size in enumerate(shape[::-1] if len(shape) <= len(B.shape_of(x)) else ()):
-        x = B.of_matching_size(b, "layer_norm", x, -1 - axis, size)
+    x = _of_last_sizes(b, "layer_norm", x, shape)
     if not B.is_run_time(eps):
         return b.one("layer_norm", x, weight, bias, n_axes=len(shape), eps=float(eps))
     return B.in_f32(b, partial(_of_last_axes, b, len(shape), eps), x, weight, bias)
+
+
+def _of_last_sizes(b: Builder, op: str, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """Return a tensor whose last axes have these sizes."""
+    for axis, size in enumerate(shape[::-1] if len(shape) <= len(B.shape_of(x)) else ()):
+        x = B.of_matching_size(b, op, x, -1 - axis, size)
+    return x
 
 
 def native_layer_norm(
@@ -242,6 +248,8 @@ def rms_norm(
     """(x / sqrt(mean(x^2) + eps) * weight, 1 / sqrt(mean(x^2) + eps)) over the last axes; eps is by default
     the step from 1 to the next number of the computation's dtype."""
     dtype, n = B.dtype_of(x), len(shape)
+    x = _of_last_sizes(b, "rms_norm", x, shape)
+    weight = None if weight is None else _of_last_sizes(b, "rms_norm", weight, shape)
     wide = "f64" if dtype == "f64" else "f32"
     eps = float(np.finfo(COMPUTE[wide]).eps) if eps is None else B.as_float(eps)
     rows = merge_last(b, B.cast_to(b, x, wide), n)

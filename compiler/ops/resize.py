@@ -369,6 +369,7 @@ def _grid_sample(b: Builder, x: Value, grid: Value, mode: int, padding: int, cor
     shape, n = B.shape_of(x), len(B.shape_of(x)) - 2
     grid = B.of_size(b, "grid_sampler", B.cast_to(b, grid, wide), 0, shape[0])
     last = len(B.shape_of(grid)) - 1
+    grid = B.of_size(b, "grid_sampler: the last axis of the grid", grid, last, n)
     points = [
         _unnormalised(b, B.drop_axis(b, B.take(b, grid, last, n - 1 - i, 1), last), shape[2 + i], corners)
         for i in range(n)

@@ -237,12 +237,20 @@ def _rows(b: Builder, name: str, x: Value, dim: int, index: Value, source: Value
     n = B.product(B.shape_of(index))
     whole = _joined(b, x if shape else B.reshape(b, x, [1]), axis)
     if not all(map(B.is_one, B.shape_of(source))):
-        source = _joined(b, B.reshape(b, source, [*shape[:axis], n, *shape[axis + 1 :]]), axis)
+        wanted = [*shape[:axis], n, *shape[axis + 1 :]]
+        source = _joined(b, B.reshape(b, _of_sizes(b, name, source, wanted), wanted), axis)
     else:
         source = B.reshape(b, source, [1] * len(B.shape_of(whole)))
     axis = min(axis, 1)
     places = [n if i == axis else 1 for i in range(len(B.shape_of(whole)))]
     return B.reshape(b, scatter(b, whole, B.reshape(b, index, places), source, axis, mode), shape)
+
+
+def _of_sizes(b: Builder, name: str, x: Value, shape: Sequence[DimExpr]) -> Value:
+    """Return a tensor whose sizes are these, if it has as many axes."""
+    for axis, size in enumerate(shape if len(B.shape_of(x)) == len(shape) else ()):
+        x = B.of_size(b, name, x, axis, size)
+    return x
 
 
 def index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Value:
@@ -275,6 +283,7 @@ def index_reduce(
     places = [B.product(B.shape_of(index)) if i == axis else 1 for i in range(len(shape))]
     wide = [places[axis] if i == axis else size for i, size in enumerate(shape)]
     index = B.expand(b, B.reshape(b, index, places), wide)
+    source = _of_sizes(b, "index_reduce", source, wide)
     return scatter_reduce(b, x, dim, index, source, reduce, include_self=include_self)
 
 

@@ -126,6 +126,8 @@ def split(b: Builder, x: Value, sizes: DimExpr | Sequence[DimExpr], dim: int = 0
     axis = B.axis_of("split", dim, len(B.shape_of(x)))
     if not isinstance(sizes, list | tuple):
         sizes = _parts(b, "split", B.shape_of(x)[axis], sizes)
+    else:
+        x = B.of_size(b, "split_with_sizes", x, axis, simplify(sum(sizes)))
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return tuple(B.take(b, x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
 
@@ -229,7 +231,16 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.select.int",), select),
     Composite(("aten.slice.Tensor",), slice_),
     Composite(("aten.narrow.default", "aten.narrow_copy.default"), narrow),
-    Composite(("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes"), split),
+    Composite(
+        (
+            "aten.split.Tensor",
+            "aten.split_with_sizes.default",
+            "aten.split.sizes",
+            "aten.unsafe_split.Tensor",
+            "aten.unsafe_split_with_sizes.default",
+        ),
+        split,
+    ),
     Composite(("aten.chunk.default",), chunk),
     Composite(("aten.unbind.int", "aten.unbind_copy.int"), unbind),
     Composite(("aten.flip.default", "prims.rev.default"), flip),

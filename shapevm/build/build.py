@@ -18,6 +18,7 @@ from ..calls.checks import (
     check_no_optionals,
     is_onnx,
     program_of,
+    say_training,
 )
 from ..compiler.emit.emit import emit
 from ..compiler.ir.dims import evaluate, symbols_of
@@ -110,6 +111,8 @@ def open_source(
         from ..compiler.frontends.torchscript import open_script
 
         script = open_script(model, args, kwargs, optional_examples)
+        if script.reads("training"):
+            say_training(model)
         return Source(script, dynamic_shapes, specs, None, script=model)
     check_no_optionals(optional_examples)
     return _open_other(model, args, kwargs, dynamic_shapes, specs)

@@ -278,7 +278,7 @@ def check_arguments(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> 
     for name, value in _by_name(signature, bound).items():
         _check_input(name, value)
     _check_dynamic_shapes(bound | _by_name(signature, bound), len(bound), dynamic_shapes)
-    _say_training(model)
+    say_training(model)
 
 
 def _parameters(signature: inspect.Signature) -> str:
@@ -370,18 +370,20 @@ def _by_name(signature: inspect.Signature, bound: Mapping[str, Any]) -> dict[str
     return found
 
 
-def _say_training(model: Any) -> None:
+def say_training(model: Any) -> None:
     """Log that a module is compiled in evaluation mode if that makes a difference."""
     if not getattr(model, "training", False) or not hasattr(model, "named_modules"):
         return
+    from torch import nn
     from torch.nn.modules.batchnorm import _NormBase
     from torch.nn.modules.dropout import _DropoutNd
 
     for name, part in model.named_modules():
-        if part.training and isinstance(part, _NormBase | _DropoutNd):
+        kind = getattr(nn, getattr(part, "original_name", ""), type(part))  # TorchScript's have but the name
+        if part.training and issubclass(kind, _NormBase | _DropoutNd):
             _LOG.warning(
                 "the module is in training mode, but compiled as in evaluation: %s (%s) does something else "
                 "there; call model.eval() before you compare results",
-                name or "it", type(part).__name__,
+                name or "it", kind.__name__,
             )  # fmt: skip
             return

@@ -128,6 +128,17 @@ def test_training_mode_is_said_where_it_matters(caplog):
     assert not [record for record in caplog.records if "training mode" in record.getMessage()]
 
 
+def test_a_script_in_training_mode_is_named(caplog):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4))
+    scripted, traced = torch.jit.script(model), torch.jit.trace(model, torch.ones(2, 4))
+    frozen = torch.jit.freeze(torch.jit.script(model.eval()))
+    with caplog.at_level(logging.WARNING, "shapevm"):
+        for each in (traced, frozen, scripted):
+            assert not [record for record in caplog.records if "training mode" in record.getMessage()]
+            shapevm.compile(each, (torch.ones(2, 4),), strategy="generic")
+    assert "compiled as in evaluation: 0 (BatchNorm1d) does something else there" in caplog.text
+
+
 def run(*args, code):
     result = CliRunner().invoke(main, [str(arg) for arg in args])
     assert result.exit_code == code and "Traceback" not in result.output, result.output

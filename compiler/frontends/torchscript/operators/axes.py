@@ -237,6 +237,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "roll": _roll, "tile": _tile, "cat": _cat, "concat": _cat, "cartesian_prod": _cartesian_product,
     "linalg_multi_dot": _multi_dot, "chain_matmul": _multi_dot,
     "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
-    "tensor_split": _parts_of("tensor_split"),
+    "unsafe_chunk": _parts_of("chunk"), "unsafe_split": _parts_of("split"),
+    "unsafe_split_with_sizes": _parts_of("split"), "tensor_split": _parts_of("tensor_split"),
     "stride": _stride, "as_strided": _check_rows,
 }  # fmt: skip

@@ -155,9 +155,54 @@ def chunk(b: Builder, x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     each = B.divide(size + chunks - 1, chunks)
     before = simplify(each * (chunks - 1))
     message = f"chunk: an axis of size {format_dim(size)} must have {chunks} chunks"
-    add_guard(b, sympy.Gt(sympy.sympify(size), before), message)
+    add_guard(b, sympy.Or(sympy.Gt(sympy.sympify(size), before), sympy.Eq(size, 0)), message)
     parts = [B.take(b, x, axis, simplify(each * i), each) for i in range(chunks - 1)]
     return *parts, B.take(b, x, axis, before, simplify(size - before))
+
+
+def tensor_split(b: Builder, x: Value, sections: int, dim: int = 0) -> tuple[Value, ...]:
+    """torch.tensor_split: parts whose sizes differ by at most 1, the longer ones first."""
+    if not isinstance(sections, int) or sections < 1:
+        raise ShapeError(f"tensor_split: the number of parts is {sections}; it must be 1 or more")
+    axis = B.axis_of("tensor_split", dim, len(B.shape_of(x)))
+    sizes = [B.divide(B.shape_of(x)[axis] + sections - 1 - i, sections) for i in range(sections)]
+    return tuple(B.take(b, x, axis, simplify(sum(sizes[:i])), size) for i, size in enumerate(sizes))
+
+
+def kron(b: Builder, x: Value, y: Value) -> Value:
+    """torch.kron: each element of x times all of y."""
+    rank = max(len(B.shape_of(each)) for each in (x, y))
+    one, other = ([1] * (rank - len(B.shape_of(each))) + list(B.shape_of(each)) for each in (x, y))
+    x = B.reshape(b, x, [n for size in one for n in (size, 1)])
+    y = B.reshape(b, y, [n for size in other for n in (1, size)])
+    sizes = [simplify(n * m) for n, m in zip(one, other, strict=True)]
+    return B.reshape(b, _convert(b, "aten.mul.Tensor", x, y), sizes)
+
+
+def linalg_norm(
+    b: Builder, x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    """torch.linalg.norm of matrices, from `matrix_norm`; NotImplemented for others."""
+    axes = list(range(len(B.shape_of(x)))) if dim is None else dim
+    if ord is None or len(axes) != 2:
+        return NotImplemented
+    return matrix_norm(b, x, ord, axes, keepdim, dtype=dtype)
+
+
+def matrix_norm(
+    b: Builder, x: Value, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    """torch.linalg.matrix_norm by sums; NotImplemented for orders of singular values."""
+    axes = [B.axis_of("matrix_norm", axis, len(B.shape_of(x))) for axis in dim]
+    if ord == "fro":
+        return _convert(b, "aten.linalg_vector_norm.default", x, 2, axes, keepdim, dtype=dtype)
+    if isinstance(ord, str) or B.is_run_time(ord) or abs(ord) not in (1, float("inf")):
+        return NotImplemented
+    summed, compared = axes if abs(ord) == 1 else axes[::-1]
+    x = _convert(b, "aten.abs.default", B.cast_to(b, x, dtype or B.dtype_of(x)))
+    sums = _convert(b, "aten.sum.dim_IntList", x, [summed], True)
+    made = _convert(b, "aten.amax.default" if ord > 0 else "aten.amin.default", sums, [compared], True)
+    return made if keepdim else B.drop_axis(b, B.drop_axis(b, made, max(axes)), min(axes))
 
 
 def movedim(b: Builder, x: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
@@ -232,6 +277,13 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "aten.rnn_relu_cell.default": _cell("aten.rnn_relu.input"),
     "aten.take_along_dim.default": take_along_dim,
     "aten.chunk.default": chunk,
+    "aten.unsafe_chunk.default": chunk,
+    "aten.tensor_split.sections": tensor_split,
+    "aten.kron.default": kron,
+    "aten.linalg_norm.default": linalg_norm,
+    "aten.linalg_norm.ord_str": linalg_norm,
+    "aten.linalg_matrix_norm.default": matrix_norm,
+    "aten.linalg_matrix_norm.str_ord": matrix_norm,
     "aten.stack.default": stack,
     "aten.movedim.intlist": movedim,
     "aten.moveaxis.intlist": movedim,

@@ -59,8 +59,9 @@ def _has_free_size(x: Any) -> bool:
 
 def _converted_by_table(importer: Walk, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     own = composites.COMPOSITES.get(overload)
-    if own is not None and not is_complex([*args]):
-        return own(importer.builder, *args, **kwargs)
+    made = NotImplemented if own is None or is_complex([*args]) else own(importer.builder, *args, **kwargs)
+    if made is not NotImplemented:
+        return made
     if find_converter(overload) is None:
         if can_decompose(overload):
             return decomposed(importer, overload, args, kwargs)

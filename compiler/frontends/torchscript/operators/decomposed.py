@@ -31,6 +31,7 @@ from ....ir.graph import Value
 from ....ops import build as B
 from ....ops.complex import Complex, dtype_of
 from ....ops.conditions import add_guard, is_proved
+from ...decompositions import DECOMPOSITIONS
 from ...dtypes import TORCH_DTYPES, element_name
 from ...exported_program import decomposition_table
 from ...fallback import Fallback, reason_against
@@ -89,7 +90,7 @@ def decomposed(
     space, name, suffix = overload.split(".")
     target = getattr(getattr(getattr(torch.ops, space), name), suffix)
     given = tree_map(tracing.fake, (list(args), _plain(kwargs)))
-    compute = target
+    compute = target if is_called else DECOMPOSITIONS.get(target, target)  # torch's own would go before
     if tracing.numbers:  # whose values an operator in C++ reads
         compute = registered_decompositions.get(target, target)
 

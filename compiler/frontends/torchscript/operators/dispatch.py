@@ -10,7 +10,7 @@ from ....ir.errors import UnsupportedOp
 from ..values.scalars import PYTHON, scalar_op
 from ..values.values import List, Member, Tensor, is_run_time, is_run_time_list, is_size, kind_of
 from ..walk import Walk
-from . import attributes, axes, creation, library, plain, statistics
+from . import attributes, axes, creation, library, nested_rows, plain, statistics
 from .containers import container_op
 from .tensor_operators import tensor_operator
 from .texts import text_op
@@ -47,6 +47,7 @@ def _imported(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]:
 #: handle.
 _SPECIAL: dict[str, Callable[..., Any]] = {
     **plain.OPERATORS, **creation.OPERATORS, **axes.OPERATORS, **statistics.OPERATORS,
+    **nested_rows.OPERATORS,
 }  # fmt: skip
 
 

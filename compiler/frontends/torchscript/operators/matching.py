@@ -34,7 +34,7 @@ def _matmul(args: Sequence[Any]) -> Pairs:
     x, y = B.shape_of(args[0]), B.shape_of(args[1])
     if x and y:
         yield x[-1], y[-2] if len(y) > 1 else y[-1]
-    yield from _broadcast(x[:-2], y[:-2])
+    yield from broadcast(x[:-2], y[:-2])
 
 
 def _conv(groups: int | None) -> Callable[[Sequence[Any]], Pairs]:
@@ -94,7 +94,7 @@ def _take_along(args: Sequence[Any]) -> Pairs:
         x, indices = map(B.shape_of, args[:2])
         axis = B.axis_of("take_along_dim", args[2], len(x))
         for i, (one, other) in enumerate(zip(x, indices, strict=False)):
-            yield from _broadcast([one], [other]) if i != axis else ()
+            yield from broadcast([one], [other]) if i != axis else ()
 
 
 def _attention(args: Sequence[Any], enable_gqa: bool = False) -> Pairs:
@@ -102,18 +102,22 @@ def _attention(args: Sequence[Any], enable_gqa: bool = False) -> Pairs:
     yield query[-1], key[-1]
     yield key[-2], value[-2]
     own = 3 if enable_gqa else 2  # axes of q at the end that k and v need not have
-    yield from _broadcast(key[:-2], value[:-2])
-    yield from _broadcast(query[:-own], key[:-own])
-    yield from _broadcast(query[:-own], value[:-own])
+    yield from broadcast(key[:-2], value[:-2])
+    yield from broadcast(query[:-own], key[:-own])
+    yield from broadcast(query[:-own], value[:-own])
     if len(args) > 3 and isinstance(args[3], Value):
-        yield from _broadcast((*query[:-1], key[-2]), B.shape_of(args[3]))
+        yield from broadcast((*query[:-1], key[-2]), B.shape_of(args[3]))
 
 
-def _broadcast(one: Sequence[DimExpr], other: Sequence[DimExpr]) -> Pairs:
+def broadcast(one: Sequence[DimExpr], other: Sequence[DimExpr]) -> Pairs:
     """Yield the sizes that must be equal if neither is 1; for others, those that are 1."""
     for a, b in zip(one[::-1], other[::-1], strict=False):
         if a != b and not B.is_one(a) and not B.is_one(b):
             yield from ((a, b), (a, 1), (b, 1))
+
+
+def _of_shapes(args: Sequence[Any]) -> Pairs:
+    yield from broadcast(*(B.shape_of(x) for x in args[:2]))
 
 
 _RULES: dict[str, Callable[[Sequence[Any]], Pairs]] = {
@@ -154,7 +158,9 @@ _RULES: dict[str, Callable[[Sequence[Any]], Pairs]] = {
     "aten.rnn_tanh_cell.default": _cell,
     "aten.rnn_relu_cell.default": _cell,
     "aten.take_along_dim.default": _take_along,
+    "aten.cosine_similarity.default": _of_shapes,
     "aten.group_norm.default": _group_norm,
     "aten.layer_norm.default": _layer_norm,
+    "aten.rms_norm.default": _layer_norm,
     "aten.scaled_dot_product_attention.default": _attention,
 }

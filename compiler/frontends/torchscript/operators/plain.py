@@ -12,9 +12,9 @@ from ....ir.promotion import is_float
 from ....ops import build as B
 from ....ops.complex import Complex
 from ..values.scalars import scalar_op
-from ..values.values import Dict, List, Maybe, Member, Tensor, is_run_time, is_size
+from ..values.values import Dict, List, Maybe, Member, Tensor, is_run_time, is_run_time_list, is_size
 from ..walk import Walk
-from . import composites
+from . import composites, matching
 from .containers import container_op
 
 
@@ -126,11 +126,20 @@ def _is_floating_point(importer: Walk, x: Tensor) -> bool:
     return not _is_complex(importer, x) and is_float(B.dtype_of(importer.tensors.read(x)))
 
 
+def _broadcast_shapes(importer: Walk, one: List, other: List) -> Any:
+    if any(is_run_time_list(shape.content) or any(map(is_run_time, shape.content)) for shape in (one, other)):
+        return NotImplemented
+    for pair in matching.broadcast(one.content, other.content):
+        importer.require_equal(*pair)
+    return List(list(B.broadcast_shape("broadcast_shapes", (one.content, other.content))))
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "size": _size, "len": _length, "dim": _dim, "numel": _numel, "item": _item, "Int": _as_kind("int"),
     "Float": _as_kind("float"), "Bool": _as_kind("bool"), "IntImplicit": _as_kind("int"),
     "FloatImplicit": _as_kind("float"), "ScalarImplicit": _item, "__is__": _is, "__isnot__": _is_not,
     "__getitem__": _get_position, "dict": lambda importer: Dict({}), "device": lambda importer, text: text,
     "is_floating_point": _is_floating_point, "is_complex": _is_complex,
-    "divmod": _divmod, "__range_length": _range_length, "__derive_index": _derived_index,
+    "broadcast_shapes": _broadcast_shapes, "divmod": _divmod, "__range_length": _range_length,
+    "__derive_index": _derived_index,
 }  # fmt: skip

@@ -38,7 +38,8 @@ def are_alike(
     call: Callable[..., Any], traced: Callable[..., Any], values: Sequence[Any], sizes: Sizes
 ) -> bool:
     """Return True if a trace gives what the operator gives for random numbers at these sizes. `values`: the
-    graph's values for their arguments; only sizes and tensors of floats, also as complex parts, are made."""
+    graph's values for their arguments; only sizes and tensors of bools and floats, also as complex parts, are
+    made."""
     source = torch.Generator().manual_seed(0)
     try:
         args = [_made(x, sizes, source) for x in values]
@@ -55,7 +56,9 @@ def _made(x: Any, sizes: Sizes, source: torch.Generator) -> Any:
     if isinstance(x, Complex):
         return torch.complex(*(_made(part, sizes, source) for part in x.parts))
     dtype = TORCH_DTYPES[dtype_of(x)]
+    shape = [evaluate(size, sizes) for size in B.shape_of(x)]
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=source) < 0.5
     if not dtype.is_floating_point:
         raise TypeError("random integers may be wrong indices, which not every operator checks")
-    shape = [evaluate(size, sizes) for size in B.shape_of(x)]
     return torch.rand(shape, generator=source, dtype=torch.float64).to(dtype)

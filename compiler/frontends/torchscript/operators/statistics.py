@@ -17,7 +17,9 @@ _WITH_UPDATE = "aten._batch_norm_with_update_functional.default"
 
 def _native(importer: Walk, *args: Any) -> Any:
     """Return (result, mean, rstd), as native_batch_norm."""
-    *tensors, mean, variance, training, momentum, eps = args
+    *tensors, mean, variance, training, momentum, eps = (
+        args if len(args) > 6 else (*args[:3], *_NO_STATISTICS, *args[3:])
+    )
     if mean is None or variance is None:
         return _made(importer, _BY_BATCH, [*tensors, training, momentum, eps]) if training is True else _NO
     if training is False:
@@ -48,6 +50,7 @@ def _read(importer: Walk, args: Sequence[Any]) -> list[Any]:
 
 
 _NO = NotImplemented
+_NO_STATISTICS = (None, None)  # of the overload that takes none
 OPERATORS: dict[str, Callable[..., Any]] = {
     "batch_norm": _layer,
     "native_batch_norm": _native,

@@ -357,7 +357,7 @@ _OTHERS = ("padding", "str_ord")
 #: Operators that are imported this way because of their lists, or of their sizes.
 _OF_LISTS = (*windows.SOURCES, *numerics.SOURCES)
 _ALWAYS = (*numerics.ALWAYS, *covariance.SOURCES)
-_OF_SIZES = ("triu", "tril", *windows.SOURCES)
+_OF_SIZES = ("triu", "tril", "istft", *windows.SOURCES)
 #: Operators that accept run-time sizes in lists only in this form.
 _OF_SIZES_IN_LISTS = ("im2col", "col2im", "affine_grid_generator", "max_unpool2d", "max_unpool3d")
 

@@ -405,6 +405,18 @@ def squeezed(x: Tensor) -> Tensor:
 def chosen(row: Tensor, at: int) -> T:
     return T(row[at])
 """,
+    "first_rows": """
+def first_rows(mask: Tensor) -> Tensor:
+    return torch.arange(mask.size(1)) < mask.sum(1).unsqueeze(1)
+""",
+    "are_first": """
+def are_first(mask: Tensor) -> bool:
+    return bool((mask == (torch.arange(mask.size(1)) < mask.sum(1).unsqueeze(1))).all())
+""",
+    "shown_rows": """
+def shown_rows(x: Tensor, kept: Tensor, value: float) -> Tensor:
+    return torch.where(kept.unsqueeze(2), x, value)
+""",
     "gcd": """
 def gcd(a: int, b: int) -> int:
     while b != 0:

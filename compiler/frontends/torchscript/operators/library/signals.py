@@ -37,6 +37,13 @@ def {name}(n: int, periodic: bool, alpha: float, beta: float) -> Tensor:
 """
         for name, formula in _WINDOWS.items()
     },
+    "istft": """
+def istft(x: Tensor, n: int, hop: Optional[int], width: Optional[int], window: Optional[Tensor], center: bool,
+          normalized: bool, onesided: Optional[bool], length: int, return_complex: bool) -> Tensor:
+    whole = torch.istft(x, n, hop, width, window, False, normalized, onesided, None, return_complex)
+    start = n // 2 if center else 0
+    return torch.constant_pad_nd(whole[..., start:], [0, length]).narrow(-1, 0, length)
+""",
     "fft_fftfreq": """
 def fft_fftfreq(n: int, d: float) -> Tensor:
     assert n > 0, "fftfreq: n is {}; it must be more than 0".format(n)
