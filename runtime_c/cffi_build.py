@@ -43,6 +43,9 @@ int32_t svm_poll_signals(void *context);
 extern int32_t svm_is_forked;
 void svm_watch_forks(void);
 
+/* Whether Python itself makes the next fork of this thread: without a rest, and with its own repairs. */
+void svm_python_forks(int32_t does);
+
 /* Let the process end with the process `program`, or when the other end of the socket `link` is closed. Its
  * main thread then gets normal priority: a thread of the lowest one may get no time to end in. 0, or -1 where
  * there is no thread to be had. */
@@ -63,6 +66,10 @@ extern "Python" int32_t svm_py_dps(void *context, const svm_value *args, int32_t
 
 SOURCE = (
     r"""
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+#endif
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -96,7 +103,30 @@ int32_t svm_is_forked;
 
 static void note_fork(void) { svm_is_forked = 1; }
 
-void svm_watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
+static __thread int32_t python_forks;
+
+void svm_python_forks(int32_t does) { python_forks = does; }
+
+static PyThreadState *(*running)(void); /* the thread state that has the GIL; not in Python's limited API */
+
+/* In a thread that has the GIL and forks in C: let others have it. */
+static int32_t rest(void) {
+  if (python_forks) return 0;
+  PyThreadState *own = running ? PyGILState_GetThisThreadState() : NULL;
+  int has_gil = own && running() == own;
+  if (has_gil) PyEval_SaveThread();
+  usleep(1000);
+  if (has_gil) PyEval_RestoreThread(own);
+  return 1;
+}
+
+void svm_watch_forks(void) {
+  void *found = dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked");
+  if (!found) found = dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet");
+  memcpy(&running, &found, sizeof found);
+  pthread_atfork(NULL, NULL, note_fork);
+  svm_rest_before_forks(rest);
+}
 
 static struct pollfd followed[2]; /* the program, the other end of the link */
 

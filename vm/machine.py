@@ -61,8 +61,15 @@ def _forget_fork() -> None:
     lib.svm_is_forked = 0
 
 
+def _python_forks(does: int) -> Callable[[], None]:
+    return lambda: lib.svm_python_forks(does)
+
+
 lib.svm_watch_forks()
 after_fork(_forget_fork)
+os.register_at_fork(
+    before=_python_forks(1), after_in_parent=_python_forks(0), after_in_child=_python_forks(0)
+)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,9 @@ typedef struct compile_queue {
   _Atomic int32_t is_attached; /* a compiler answers requests */
   int32_t is_nudged;           /* under the lock: a compiler that waits is to look up */
   int32_t n_listening;         /* under the lock: threads in svm_request_wait */
+  int32_t is_paused;           /* under the lock: they stay there */
+  pthread_t compiler;          /* the last of them, after is_known */
+  int32_t is_known;
   struct entry *head, *tail;
 } compile_queue;
 

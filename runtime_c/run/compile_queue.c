@@ -48,6 +48,7 @@ void queue_restore(svm_program *p) {
     }
   }
   p->stats.n_waiting = p->stats.n_hurries = p->queue.n_listening = 0; /* who waited is gone */
+  p->queue.is_paused = p->queue.is_known = 0;
 }
 
 /* Strategies under which missing exact code is compiled. */
@@ -170,15 +171,32 @@ void svm_attach_compiler(svm_program *p, int32_t attached) {
   pthread_mutex_unlock(&p->lock);
 }
 
+/* Stay until the fork that asked for it is over. */
+static void pause_here(svm_program *p) {
+  while (p->queue.is_paused) pthread_cond_wait(&p->changed, &p->lock);
+}
+
+int32_t queue_pause(svm_program *p, int32_t is_paused) {
+  p->queue.is_paused = is_paused;
+  if (!is_paused) pthread_cond_broadcast(&p->changed);
+  int is_own = p->queue.is_known && pthread_equal(p->queue.compiler, pthread_self());
+  return !atomic_load(&p->queue.is_attached) || p->queue.n_listening || is_own;
+}
+
 int32_t svm_request_wait(svm_program *p, int32_t timeout_ms, svm_request *request) {
   if (!p || !request) return -1;
   struct timespec deadline = threads_deadline(timeout_ms);
   int32_t found = 0;
   entry *e = NULL;
   pthread_mutex_lock(&p->lock);
+  p->queue.compiler = pthread_self();
+  p->queue.is_known = 1;
   p->queue.n_listening++;
+  pause_here(p);
   while (atomic_load(&p->queue.is_attached) && !(e = queue_take(p)) && !p->queue.is_nudged) {
-    if (pthread_cond_timedwait(&p->changed, &p->lock, &deadline) == ETIMEDOUT) break;
+    int32_t code = pthread_cond_timedwait(&p->changed, &p->lock, &deadline);
+    pause_here(p);
+    if (code == ETIMEDOUT) break;
   }
   if (e) {
     entry_set_state(p, e, SVM_ENTRY_COMPILING);

@@ -19,6 +19,10 @@ void queue_ask(svm_program *p);
 /* Let a compiler that waits for requests look up. Called with the lock held. */
 void queue_nudge(svm_program *p);
 
+/* Keep compilers in svm_request_wait, or let them go on. Returns whether one is there, or none is needed:
+ * there is none, or it is this thread. Called with the lock held. */
+int32_t queue_pause(svm_program *p, int32_t is_paused);
+
 /* Both for one launch of `c` outside of a plan. Called without the lock. */
 int32_t entry_prepare(const call *c, entry *e);
 

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 
 #include "base/timeline.h"
+#include "run/compile_queue.h"
 
 static struct {
   pthread_mutex_t lock;
@@ -17,9 +18,36 @@ static struct {
   int is_registered;
 } open_programs = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void before(void) {
+enum { MAX_RESTS = 4000 };
+static int32_t (*_Atomic rest_before_forks)(void);
+
+void svm_rest_before_forks(int32_t (*rest)(void)) { atomic_store(&rest_before_forks, rest); }
+
+/* Pause all compilers, and say whether all wait: they are not to hold locks of the host, like Python's. */
+static int pause_compilers(void) {
+  int are_all = 1;
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) are_all &= queue_pause(p, 1);
+  return are_all;
+}
+
+static void lock_all(void) {
   pthread_mutex_lock(&open_programs.lock);
   for (svm_program *p = open_programs.first; p; p = p->life.next_open) pthread_mutex_lock(&p->lock);
+}
+
+static void unlock_all(void) {
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) pthread_mutex_unlock(&p->lock);
+  pthread_mutex_unlock(&open_programs.lock);
+}
+
+static void before(void) {
+  int32_t (*rest)(void) = atomic_load(&rest_before_forks);
+  lock_all();
+  for (int32_t n_rests = 0; rest && n_rests < MAX_RESTS && !pause_compilers(); n_rests++) {
+    unlock_all();
+    if (!rest()) rest = NULL;
+    lock_all();
+  }
   image_lock();
   mapping_lock();
 }
@@ -27,8 +55,8 @@ static void before(void) {
 static void after_in_parent(void) {
   mapping_unlock();
   image_unlock();
-  for (svm_program *p = open_programs.first; p; p = p->life.next_open) pthread_mutex_unlock(&p->lock);
-  pthread_mutex_unlock(&open_programs.lock);
+  for (svm_program *p = open_programs.first; p; p = p->life.next_open) queue_pause(p, 0);
+  unlock_all();
 }
 
 static void after_in_child(void) {

@@ -130,6 +130,7 @@ static void misuse_nothing(void) {
   EXPECT(!svm_n_inputs(NULL) && !svm_n_symbols(NULL) && !svm_n_kernels(NULL) && !svm_input(NULL, 0));
   EXPECT(!svm_function(NULL, 0) && !svm_symbol(NULL, 0) && svm_find_function(NULL, "main") == -1);
   EXPECT(svm_request_wait(NULL, 0, &request) == -1 && !svm_compiler_is_busy(NULL));
+  svm_rest_before_forks(NULL);
   svm_get_stats(NULL, &stats);
   EXPECT(!stats.calls);
   svm_close(NULL), svm_release(NULL), svm_leave(NULL), svm_retain(NULL);

@@ -29,6 +29,7 @@ FOREIGN_SUFFIXES = frozenset(
 MODEL_SUFFIXES = (".pt2", *SCRIPT_SUFFIXES, ONNX_SUFFIX, GRAPH_SUFFIX)
 _MODULE = "give the torch.nn.Module"
 _EXPORT = "give the file that torch.export.save(torch.export.export(module, args), FILE.pt2) writes"
+_SCRIPT = "give the file that torch.jit.save(torch.jit.script(module), FILE.pt) writes"
 _PICKLED = (
     "was written by torch.save: it holds weights or a pickled module, which no program can be read from; "
     "give the torch.nn.Module itself, after module.load_state_dict(torch.load(...)), or on the command line "
@@ -51,6 +52,8 @@ _OTHER_FILES = {
 def check_file(path: str | Path) -> None:
     """Raise ArgumentError for a path that is not a model's, FileError for one that does not exist."""
     suffix = Path(path).suffix
+    if suffix == ".svm":
+        check_artifact(Path(path))
     if suffix in _OTHER_FILES:
         raise ArgumentError(f"{path} {_OTHER_FILES[suffix]}")
     if suffix not in MODEL_SUFFIXES:
@@ -76,14 +79,16 @@ def _check_content(path: Path, suffix: str) -> None:
         if begin == b"PK\x03\x04":
             with zipfile.ZipFile(path) as archive:
                 members = archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except zipfile.BadZipFile as error:
+        reason = str(error).rstrip(".")
+        raise ArgumentError(f"{path} is damaged (a zip archive: {reason}); copy it again") from None
+    except (OSError, ValueError):
         return  # the reader reports the problem
+    if begin.startswith(b"\x80"):
+        raise ArgumentError(f"{path} {_PICKLED}")
     if members is None:
-        if begin.startswith(b"\x80"):
-            raise ArgumentError(f"{path} {_PICKLED}")
-        if suffix == ".pt2":
-            raise ArgumentError(f"{path} is no program of torch.export: {_EXPORT}")
-        return
+        kind, make = ("torch.export", _EXPORT) if suffix == ".pt2" else ("TorchScript", _SCRIPT)
+        raise ArgumentError(f"{path} is no program of {kind}: {make}")
     inner = [name.partition("/")[2] for name in members]
     is_script = "constants.pkl" in inner
     if "data.pkl" in inner and not is_script:
@@ -101,14 +106,17 @@ def _check_content(path: Path, suffix: str) -> None:
         raise ArgumentError(f"{path} holds TorchScript: rename it to {path.stem}.pt")
 
 
+_COMPILE = "compile a model with shapevm compile"
 #: First bytes of files that may be mistaken for compiled programs, and their formats.
 _OTHER_BYTES = (
-    (b"PK\x03\x04", "a zip archive, such as .pt2, .pt or .npz; compile a model with shapevm compile"),
-    (b"\x93NUMPY", "a numpy array"),
-    (b"\x7fELF", "a program or library of the system"),
-    (b"{", "JSON, such as a profile"),
+    (b"PK\x03\x04", f"a zip archive, such as .pt2, .pt or .npz; {_COMPILE}"),
+    (b"\x93NUMPY", f"a numpy array; {_COMPILE}"),
+    (b"\x7fELF", f"a program or library of the system; {_COMPILE}"),
+    (b"{", f"JSON, such as a profile; {_COMPILE}"),
     (b"\x08", "perhaps an ONNX model; compile it with shapevm compile"),
+    (b"\x1f\x8b", "compressed by gzip; unpack it first, with gunzip"),
 )
+_OTHER_KIND = f"another kind of file; {_COMPILE}"
 
 
 def check_artifact(path: Path) -> None:
@@ -119,7 +127,7 @@ def check_artifact(path: Path) -> None:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
     if begin and begin != MAGIC:
-        kind = next((kind for first, kind in _OTHER_BYTES if begin.startswith(first)), "another kind of file")
+        kind = next((kind for first, kind in _OTHER_BYTES if begin.startswith(first)), _OTHER_KIND)
         raise ArtifactError(f"{path} is no .svm file: it is {kind}")
 
 

@@ -29,7 +29,7 @@ MAX_ARROWS = {
     "runtime_c": 17,
     "runtime_c/base": 13,
     "runtime_c/program": 16,
-    "runtime_c/run": 77,
+    "runtime_c/run": 78,  # a fork pauses the queue of compilations
     "runtime_c/runner": 24,  # packed inputs and generated tokens: seven, and two from main
     "runtime_c/values": 8,
     "shapevm": 45,  # language models: programs of nn with options and texts, which are served and proved

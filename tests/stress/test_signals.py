@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,32 +157,27 @@ def test_a_lock_is_free_in_a_child() -> None:
         assert os.waitpid(pid, 0)[1] == 0
 
 
-def fork_in_c() -> int:
-    """Fork without Python's hooks. While a thread waits for the GIL for longer than the switch interval,
-    CPython has its holder hand it over, in a child to a thread that is not there: so none may then."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(60)
-    try:
-        time.sleep(0.05)  # threads that wait already get the GIL
-        return ctypes.PyDLL(None).fork()
-    finally:
-        sys.setswitchinterval(interval)
-
-
+@pytest.mark.parametrize("n_calls", [0, 1, 3])
+@pytest.mark.parametrize("library", [ctypes.PyDLL, ctypes.CDLL], ids=["with the GIL", "without the GIL"])
 @pytest.mark.parametrize("strategy", ["jit", "auto"])
-def test_a_child_forked_in_c_compiles(strategy: str) -> None:
-    """uWSGI and other hosts fork without Python's hooks: the first call repairs what those would have."""
+def test_a_child_forked_in_c_compiles(
+    strategy: str, library: type[ctypes.CDLL], n_calls: int, tmp_path: Path
+) -> None:
+    """uWSGI and other hosts fork without Python's hooks: the fork waits until no compiler needs the GIL,
+    and the first call repairs what the hooks would have."""
     rows = torch.export.Dim("rows", min=1, max=4096)
     example = (torch.randn(3, 16),)
-    exe = shapevm.compile(torch.nn.Linear(16, 32), example, dynamic_shapes=({0: rows},), strategy=strategy)
-    for _ in range(3):
-        exe(torch.ones(9, 16).numpy())
-    pid = fork_in_c()
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Softmax(-1))
+    shapevm.compile(model, example, dynamic_shapes=({0: rows},)).save(tmp_path / "m.svm")
+    exe = shapevm.load(tmp_path / "m.svm", strategy=strategy)
+    for k in range(n_calls):
+        exe(torch.ones(9 + k, 16).numpy())
+    pid = library(None).fork()
     if not pid:
         code = 1
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL), signal.alarm(300)
-            exe(torch.ones(9, 16).numpy()), exe(torch.ones(11, 16).numpy())
+            signal.signal(signal.SIGALRM, signal.SIG_DFL), signal.alarm(60)
+            exe(torch.ones(9, 16).numpy()), exe(torch.ones(21, 16).numpy())
             tiers = {entry.tier for _, entry in exe.stats().entries}
             is_right = exe.specialisation.wait(300) and (strategy == "auto" or tiers == {"exact"})
             exe.close()

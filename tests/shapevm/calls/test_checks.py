@@ -41,7 +41,7 @@ def function_of_test(x):
         (Net().state_dict(), "the model is a state dict of 2 entries; give the torch.nn.Module after"),
         ("net.onnx", "net.onnx does not exist"),
         ("net.safetensors", "net.safetensors holds weights alone: give the torch.nn.Module"),
-        ("net.svm", "net.svm is a compiled program: load it with shapevm.load"),
+        ("net.svm", "net.svm cannot be read: No such file or directory"),
         ("net.model", "net.model has the suffix '.model'; a model is a file of .pt2, .pt"),
         ("net", "model 'net' is neither a module nor a file of .pt2"),
         ("missing.pt2", "missing.pt2 does not exist"),
@@ -152,7 +152,8 @@ def run(*args, code):
         ("x.pt2", b"PK\x03\x04", "a zip archive"),
         ("x.json", b'{"format"', "JSON, such as a profile"),
         ("x.onnx", b"\x08\x07\x12", "perhaps an ONNX model"),
-        ("x.txt", b"hello, world", "another kind of file"),
+        ("x.txt", b"hello, world", "another kind of file; compile a model with shapevm compile"),
+        ("x.svm.gz", b"\x1f\x8b\x08", "compressed by gzip; unpack it first"),
     ],
 )
 @pytest.mark.parametrize("command", ["inspect", "run", "dis", "profile", "explain", "prove"])
@@ -160,6 +161,25 @@ def test_another_kind_of_file(tmp_path, command, name, begin, kind):
     path = tmp_path / name
     path.write_bytes(begin + bytes(64))
     assert f"{name} is no .svm file: it is {kind}" in run(command, path, code=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("x.pt", b"", "x.pt is no program of TorchScript: give the file that torch.jit.save("),
+        ("x.pt2", b"", "x.pt2 is no program of torch.export: give the file that torch.export.save("),
+        ("x.pt", b"\x1f\x8b\x08", "x.pt is no program of TorchScript"),
+        ("x.pt", b"PK\x03\x04half", "x.pt is damaged (a zip archive: File is not a zip file); copy it again"),
+        ("x.pt2", b"PK\x03\x04half", "x.pt2 is damaged (a zip archive: File is not a zip file)"),
+        ("x.svm", b"hello, world", "x.svm is no .svm file: it is another kind of file"),
+    ],
+)
+def test_a_damaged_model(tmp_path, name, content, sentence):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(shapevm.Error) as caught:
+        shapevm.compile(path, (X,))
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["run", "profile", "prove"])
