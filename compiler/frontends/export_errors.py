@@ -241,10 +241,13 @@ def unknown_container(error: Exception) -> ArgumentError | None:
         ", or give use_cache=False; the tensors of a cache are layer.keys, layer.values of each of its layers"
         if name.endswith("Cache")
         else f", or make {name} a dataclass and call torch.export.register_dataclass({name})"
+        if "." in found[2]  # not a class of Python itself
+        else ""
     )
+    article = "an" if name[0] in "aeiouAEIOU" else "a"
     return ArgumentError(
-        f"the model {verb} a {name}, which torch.export does not know; {take} its tensors in a tuple, list "
-        f"or dict{cache}"
+        f"the model {verb} {article} {name}, which torch.export does not know; {take} its tensors in a "
+        f"tuple, list or dict{cache}"
     )
 
 

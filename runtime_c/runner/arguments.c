@@ -70,11 +70,15 @@ int usage(const char *message, const char *value) {
 }
 
 int report(int exit_code, const svm_error *error) {
+  if (error->code == SVM_ERROR_CANCELLED) { /* by cancel in main.c */
+    fprintf(stderr, "shapevm-run: ended by a signal, such as Ctrl-C\n");
+    return EXIT_CANCELLED;
+  }
   fprintf(stderr, "shapevm-run: %s", error->message);
   if (error->source && *error->source && !strstr(error->message, error->source))
     fprintf(stderr, " (%s)", error->source);
   fprintf(stderr, "\n");
-  return error->code == SVM_ERROR_CANCELLED ? EXIT_CANCELLED : exit_code;
+  return exit_code;
 }
 
 int out_of_memory(const char *what) {

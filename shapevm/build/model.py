@@ -70,7 +70,7 @@ def _of_user(text: str) -> Iterator[None]:
     except Error:
         raise
     except SyntaxError as error:
-        where = f"line {error.lineno} of {error.filename}"
+        where = f"line {error.lineno} of {error.filename}" if error.lineno else text.partition(":")[0]
         raise ArgumentError(f"{text} is no Python: {error.msg} in {where}; mend the file") from None
     except ModuleNotFoundError as error:
         raise ArgumentError(

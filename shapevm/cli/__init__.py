@@ -48,6 +48,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
+            if ctx.obj is not None:
+                ctx.obj()  # of __main__: from now on Ctrl-C raises KeyboardInterrupt
             return super().invoke(ctx)
         except InputError as error:
             raise click.UsageError(printable(str(error))) from None

@@ -3,6 +3,7 @@ the program's requests."""
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .kernel_requests import Key, RequestServer
     from .kernel_store import StoreOnDemand
 
+_LOG = logging.getLogger("shapevm")
+
 
 class BackgroundCompilation:
     """The background compilation of one program's exact kernels, and its statistics. Threads may share it;
@@ -32,14 +35,22 @@ class BackgroundCompilation:
         self._closing = ForkLock()
 
     def start(self, per_second: float | None = None) -> None:
-        """Start to compile, in the background, the exact kernels that the program requests.
+        """Start to compile, in the background, the exact kernels that the program requests. Where the system
+        gives no thread for it, a warning says so.
 
         `per_second`: the seconds of compilation granted each second, None for all.
         """
         from .kernel_requests import RequestServer
 
         assert self._server is None
-        self._server = RequestServer(self._machine, self._store, per_second)
+        try:
+            self._server = RequestServer(self._machine, self._store, per_second)
+        except RuntimeError as error:
+            _LOG.warning(
+                "no thread can be started to compile exact kernels (%s), so generic ones stay: raise the "
+                "limit of processes (ulimit -u) or of memory, or load with strategy='generic'", error
+            )  # fmt: skip
+            return
         weakref.finalize(self, self._server.stop).atexit = False
 
     def ensure(self) -> None:

@@ -68,7 +68,11 @@ class RequestServer:
     def _start(self) -> None:
         if self._budget.per_second is None:
             self.machine.hurry()
-        self._thread = Thread(self._serve)
+        try:
+            self._thread = Thread(self._serve)
+        except RuntimeError:  # the system gives no thread
+            self.machine.attach_compiler(False)
+            raise
         _THREADS.add(self._thread)
 
     def _serve(self) -> None:

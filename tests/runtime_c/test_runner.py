@@ -426,7 +426,7 @@ def test_a_long_call_ends(build: Callable[[str, str], Path], folder: Path, tmp_p
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 128 + signal.SIGINT and process.stderr is not None
-        assert "the call was cancelled" in process.stderr.read()
+        assert process.stderr.read() == "shapevm-run: ended by a signal, such as Ctrl-C\n"
 
 
 def test_recursion_and_nesting_have_limits(run: Run, folder: Path, tmp_path: Path) -> None:
