@@ -17,12 +17,12 @@ from torch.export import ExportedProgram
 
 from .dynamic_shapes import user_inputs
 from .early_refusal import EarlyRefusal
-from .guards import parts_of
+from .guards import excludes_0_and_1, parts_of
 from .narrowing import at, conditions, is_broken
 from .symbols import finite
 
 Sizes = Mapping[sympy.Symbol, int]
-_TRIED = range(2, 65)  # sizes, the least first; torch.export specialises smaller ones
+_TRIED = (*range(2, 65), 1)  # sizes; torch.export specialises 1, unless it traces sizes 0 and 1 as others
 _NUMBERS = (0, 1, 2)
 _MOST_TRACES = 2
 _MOST_GUARDS = 64  # each is evaluated at many sizes
@@ -38,7 +38,7 @@ def drop_idle_guards(
         return
     found = list(conditions(program, example))
     doubtful = {text: condition for text, condition in found if all(map(_is_doubtful, parts_of(condition)))}
-    certain = [condition for text, condition in found if text not in doubtful]
+    certain = [condition for text, condition in found if text not in doubtful and not _is_of_small(condition)]
     points: dict[frozenset[str], Sizes] = {}
     for sizes, texts in _broken(program, example, doubtful, certain):
         points.setdefault(texts, sizes)
@@ -58,6 +58,11 @@ def _is_traced_alike(
         return False
 
 
+def _is_of_small(condition: Any) -> bool:
+    """Whether a condition excludes 0 or 1 only, at which programs are compared with their models."""
+    return all(excludes_0_and_1(part) is not None for part in parts_of(condition))
+
+
 def _is_doubtful(part: Any) -> bool:
     """Whether a condition compares strides, which are products of max(1, size), or compares a size that is
     none of an input with 0 or 1."""
@@ -74,12 +79,15 @@ def _broken(
     """Yield sizes that the program's inputs may have otherwise, and the doubtful conditions that they
     break."""
     theirs = {name for condition in doubtful.values() for name in condition.free_symbols} & set(example)
+    seen: set[str] = set()
     for value in _TRIED:
         for names in (theirs, set(example)):
             sizes = {name: value if name in names else size for name, size in example.items()}
             broken = frozenset(text for text, each in doubtful.items() if is_broken(each, sizes))
+            broken = broken - seen if value == 1 else broken
             is_allowed = _are_allowed(program, sizes) and not any(is_broken(each, sizes) for each in certain)
             if broken and is_allowed:
+                seen |= broken
                 yield sizes, broken
 
 
@@ -88,9 +96,14 @@ def _are_allowed(program: ExportedProgram, sizes: Sizes) -> bool:
     limits = [(size, finite(found.lower), finite(found.upper)) for size, found in given if found is not None]
     values = (node.meta["val"] for node in user_inputs(program))
     shapes = [value.shape for value in values if isinstance(value, torch.Tensor)]
-    return all((low or 0) <= size <= (size if high is None else high) for size, low, high in limits) and all(
+    return all(_least(low) <= size <= (size if high is None else high) for size, low, high in limits) and all(
         prod(at(size, sizes) or 1 for size in shape) <= _MOST_ELEMENTS for shape in shapes
     )
+
+
+def _least(low: int | None) -> int:
+    """Return the lower bound of a size; tracing alone keeps 0 and 1 out."""
+    return 0 if low is None or low == 2 else low
 
 
 def _text(program: ExportedProgram, sizes: Sizes) -> list[str]:

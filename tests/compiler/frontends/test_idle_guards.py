@@ -52,6 +52,14 @@ def thirds(x: Tensor) -> tuple[Tensor, ...]:
     return torch.tensor_split(x, 3, 2)
 
 
+def enlarged(x: Tensor) -> Tensor:
+    return nn.functional.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=True)
+
+
+def averaged(x: Tensor) -> Tensor:
+    return nn.functional.adaptive_avg_pool1d(x, 1)
+
+
 FREE = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
 
 
@@ -66,6 +74,7 @@ def compiled(function: Callable[..., Any], shape: Sequence[int] = (2, 4, 16, 24)
         (shuffled, [(1, 4, 2, 2), (1, 4, 3, 2), (2, 4, 2, 7), (3, 4, 64, 2), (0, 4, 8, 8)]),
         (as_rows, [(1, 4, 4, 4), (1, 4, 5, 13), (2, 4, 9, 4)]),
         (windows, [(1, 4, 8, 4), (0, 4, 8, 3), (2, 4, 64, 1)]),
+        (enlarged, [(1, 4, 1, 1), (2, 4, 1, 5), (1, 4, 2, 1)]),
     ],
 )
 def test_results_of_one_element(function: Callable[..., Any], shapes: Sequence[Sequence[int]]) -> None:
@@ -73,6 +82,14 @@ def test_results_of_one_element(function: Callable[..., Any], shapes: Sequence[S
         for shape in shapes:
             x = torch.randn(shape)
             torch.testing.assert_close(exe(x), function(x))
+
+
+def test_sizes_of_one_that_meet() -> None:
+    model, free = Function(averaged), (dict.fromkeys(range(3), Dim.AUTO),)
+    with shapevm.compile(model, (torch.randn(1, 2, 4),), dynamic_shapes=free, strategy="generic") as exe:
+        for shape in ((1, 1, 1), (2, 1, 1), (1, 3, 1), (3, 2, 5)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(exe(x), model(x))
 
 
 def test_sizes_above_those_of_an_example_of_one_element() -> None:
