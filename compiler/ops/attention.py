@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...jit.families.attention.reference import segment_bounds
-from ..ir.dims import equal, format_dim, symbol
+from ..ir.dims import DimExpr, equal, format_dim, symbol
 from ..ir.errors import DtypeError, ShapeError
 from ..ir.graph import Builder, Value
 from ..ir.types import FLOAT_DTYPES, TensorType, Type
@@ -256,13 +256,18 @@ def _grouped(
     groups = B.divide(n_heads, heads)
     q = B.reshape(b, q, (*outer, heads, groups, length, width))
     k, v = (B.add_axis(b, x, len(B.shape_of(x)) - 2) for x in (k, v))
-    if mask is not None and len(B.shape_of(mask)) > 2:
-        *before, own, rows, columns = B.shape_of(mask)
-        split = (1, 1) if B.is_one(own) else (heads, groups)
-        mask = B.reshape(b, mask, (*before, *split, rows, columns))
-    found = attend(q, k, v, mask)
+    found = attend(q, k, v, split_mask(b, mask, heads, groups))
     *before, _, _, rows, columns = B.shape_of(found)
     return B.reshape(b, found, (*before, n_heads, rows, columns))
+
+
+def split_mask(b: Builder, mask: Value | None, heads: DimExpr, groups: DimExpr) -> Value | None:
+    """Return a mask whose heads, if it has some, are two axes."""
+    if mask is None or len(B.shape_of(mask)) <= 2:
+        return mask
+    *before, own, rows, columns = B.shape_of(mask)
+    split = (1, 1) if B.is_one(own) else (heads, groups)
+    return B.reshape(b, mask, (*before, *split, rows, columns))
 
 
 COMPOSITES: tuple[Composite, ...] = (Composite(("aten.scaled_dot_product_attention.default",), sdpa),)

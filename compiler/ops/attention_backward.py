@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, sqrt
 
-from ..ir.dims import DimExpr
+from ..ir.dims import DimExpr, equal, product
 from ..ir.graph import Builder, Value
 from . import build as B
-from .attention import causal
+from .attention import causal, split_mask
 from .declare import Composite, Op
 from .matmul import matmul
 
@@ -27,7 +28,13 @@ def flash_attention(
     scale: float | None = None,
 ) -> tuple[Value, Value]:
     """softmax(scale * q k^T, masked) v, and the logarithm of each row's sum of exponentials: both 0 for
-    completely masked rows."""
+    completely masked rows. A head of k and v may serve a group of heads of q."""
+    if (groups := _Groups.of(b, q, k)) is not None:
+        mask, (k, v) = groups.split_mask(attn_mask), groups.with_axis(k, v)
+        out, logs = flash_attention(
+            b, groups.split(q), k, v, dropout_p, is_causal, attn_mask=mask, scale=scale
+        )
+        return groups.merge(out), groups.merge(logs)
     dtype, (q, k, v) = B.dtype_of(q), _wide(b, q, k, v)
     v = _of_shape(b, v, (*B.shape_of(v)[:-1], B.shape_of(q)[-1]))
     scores = _scores(b, q, k, is_causal, attn_mask, scale)
@@ -60,8 +67,30 @@ def flash_attention_backward(
     scale: float | None = None,
 ) -> tuple[Value, Value, Value]:
     """The gradients of q, k and v."""
-    dtype, (grad, q, k, v, out) = B.dtype_of(q), _wide(b, grad, q, k, v, out)
-    scores = _scores(b, q, k, is_causal, attn_mask, scale)
+    shapes = [B.shape_of(x) for x in (q, k, v)]
+    groups = _Groups.of(b, q, k)
+    if groups is not None:
+        grad, q, out, logsum = (groups.split(x) for x in (grad, q, out, logsum))
+        k, v = groups.with_axis(k, v)
+        attn_mask = groups.split_mask(attn_mask)
+    found = _gradients(b, (grad, q, k, v, out), logsum, is_causal, attn_mask, scale)
+    if groups is not None:
+        found = groups.merge(found[0]), *map(groups.sum, found[1:])
+    of_q, of_k, of_v = (_of_shape(b, x, shape) for x, shape in zip(found, shapes, strict=True))
+    return of_q, of_k, of_v
+
+
+def _gradients(
+    b: Builder,
+    given: Sequence[Value],
+    logsum: Value,
+    is_causal: bool,
+    mask: Value | None,
+    scale: float | None,
+) -> Sequence[Value]:
+    """`given`: the gradient of the result, q, k, v and the result."""
+    dtype, (grad, q, k, v, out) = B.dtype_of(given[1]), _wide(b, *given)
+    scores = _scores(b, q, k, is_causal, mask, scale)
     axis = len(B.shape_of(scores)) - 1
     logsum = B.add_axis(b, B.cast_to(b, logsum, B.dtype_of(q)), axis)
     weights = B.pointwise(b, "exp", B.pointwise(b, "sub", scores, logsum))
@@ -74,11 +103,45 @@ def flash_attention_backward(
         matmul(b, _turned(b, of_scores), q),
         matmul(b, _turned(b, weights), grad),
     )
-    of_q, of_k, of_v = (
-        _of_shape(b, B.cast_to(b, x, dtype), B.shape_of(like))
-        for x, like in zip(found, (q, k, v), strict=True)
-    )
-    return of_q, of_k, of_v
+    return [B.cast_to(b, x, dtype) for x in found]
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Heads of q in groups, of which each has one head of k and v. They become two axes, of heads and of the
+    members of a group; k and v have one index along the second."""
+
+    b: Builder
+    heads: DimExpr
+    size: DimExpr
+
+    @staticmethod
+    def of(b: Builder, q: Value, k: Value) -> _Groups | None:
+        """Return the groups; None if q and k have the same heads."""
+        (_, own, *_), (_, heads, *_) = B.shape_of(q), B.shape_of(k)
+        return None if equal(own, heads) else _Groups(b, heads, B.divide(own, heads))
+
+    def split(self, x: Value) -> Value:
+        """Split the heads of q, or of what has them."""
+        n, _, *inner = B.shape_of(x)
+        return B.reshape(self.b, x, (n, self.heads, self.size, *inner))
+
+    def split_mask(self, mask: Value | None) -> Value | None:
+        """Split the heads of a mask, if it has some."""
+        return split_mask(self.b, mask, self.heads, self.size)
+
+    def with_axis(self, *values: Value) -> list[Value]:
+        """Return k and v with the axis of a group's members."""
+        return [B.add_axis(self.b, x, 2) for x in values]
+
+    def merge(self, x: Value) -> Value:
+        """Undo `split`."""
+        n, _, _, *inner = B.shape_of(x)
+        return B.reshape(self.b, x, (n, product((self.heads, self.size)), *inner))
+
+    def sum(self, x: Value) -> Value:
+        """Sum over the members of each group."""
+        return B.reduce(self.b, "reduce_sum", x, [2], False)
 
 
 def _of_shape(b: Builder, x: Value, shape: Sequence[DimExpr]) -> Value:

@@ -418,7 +418,10 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite(("aten.index_copy.default",), index_copy),
     Composite(("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"), index_fill),
     Composite(("aten.index_reduce.default",), index_reduce),
-    Composite(("aten.index_put.default", "aten._unsafe_index_put.default"), index_put),
+    Composite(
+        ("aten.index_put.default", "aten._unsafe_index_put.default", "aten._index_put_impl.default"),
+        index_put,
+    ),
     Composite(("aten.put.default",), put),
     Composite(("aten.embedding_dense_backward.default",), embedding_backward),
     Composite(("aten.one_hot.default",), one_hot),

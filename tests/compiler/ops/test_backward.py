@@ -147,12 +147,19 @@ def attention(causal: bool = False, masked: bool = False, scale: float | None = 
     return function
 
 
+def twice(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of q that has twice as many heads."""
+    return lambda q, k, v: function(q.repeat(1, 2, 1, 1), k, v)
+
+
 def queries(dtype: torch.dtype) -> Any:
     """Return the shapes of q, k and v with any number of keys."""
     return (((2, 3, 4, 8), dtype), ((2, 3, "n", 8), dtype), ((2, 3, "n", 8), dtype))
 
 
 SAME = tuple(((2, 3, "n", 8), f32) for _ in range(3))
+GROUPED = (((2, 6, 4, 8), f32), ((2, 3, "n", 8), f32), ((2, 3, "n", 8), f32))
+MANY = (((2, "n", 4, 8), f32), ((2, "n", 3, 8), f32), ((2, "n", 3, 8), f32))
 ATTENTION: list[Case] = [
     ("plain", attention(), queries(f32)),
     ("of any length", attention(), SAME),
@@ -161,6 +168,9 @@ ATTENTION: list[Case] = [
     ("mask that is added", attention(masked=True), queries(f32)),
     ("f64", attention(masked=True), queries(f64)),
     ("bf16", attention(), queries(bf16)),
+    ("grouped", attention(), GROUPED),
+    ("grouped, causal", attention(causal=True, scale=0.5), GROUPED),
+    ("grouped, any number of heads", twice(attention()), MANY),
 ]
 
 

@@ -124,6 +124,11 @@ CASES: list[Case] = [
         (((5, "n"), f32), (("n",), i64), (("n", "n"), f32)),
     ),
     (
+        "index_put in place",
+        lambda x, i, v: torch.ops.aten._index_put_impl_(x.clone(), [i % 5], v, True, True),
+        (((5, 3), f32), (("n",), i64), (("n", 3), f32)),
+    ),
+    (
         "index_put two",
         lambda x, i: x.index_put((i % 5, i % 3), torch.tensor(4.0)),
         (((5, 3, "n"), f32), (("n",), i64)),

@@ -663,6 +663,14 @@ def test_grouped_queries(dynamic: bool | None, is_causal: bool) -> None:
             torch.testing.assert_close(compiled(*args, is_causal), _grouped(*args, is_causal))
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_gradients_of_grouped_queries(dynamic: bool) -> None:
+    compiled = torch.compile(_grouped, backend=BACKEND, dynamic=dynamic)
+    args = [x.requires_grad_() for x in _heads(7)]
+    found, wanted = (torch.autograd.grad(f(*args, True).square().sum(), args) for f in (compiled, _grouped))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_pytorch_runs_the_graph_as_it_came(monkeypatch: pytest.MonkeyPatch, fallbacks: list[str]) -> None:
     def refuse(*args: Any) -> None:
         raise KeyError("attention")
