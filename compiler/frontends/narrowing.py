@@ -200,12 +200,18 @@ def _traced_size(argument: Any) -> Any:
 def runs(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether PyTorch runs a program with copies of these arguments."""
     given, named = tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
+    module = program.module(check_guards=False)
+    before = {buffer: buffer.clone() for buffer in module.buffers()}  # the model's own, which calls change
     try:
-        with torch.no_grad():
-            program.module(check_guards=False).forward(*given, **named)  # without the checks of ranges
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module.forward(*given, **named)  # without the checks of ranges
     except Exception as error:  # whatever an operator raises
         _LOG.debug("a trace does not run with the example: %s", error)
         return False
+    finally:
+        with torch.no_grad():
+            for buffer, value in before.items():
+                buffer.copy_(value)
     return True
 
 

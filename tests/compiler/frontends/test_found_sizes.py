@@ -81,6 +81,18 @@ def test_an_example_of_size_1_equals_a_size_that_data_decide() -> None:
             torch.testing.assert_close(exe(x, y), add_at_mask(exe, x, y))
 
 
+def test_an_example_that_is_run_changes_no_state() -> None:
+    def counted(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        self.stride += 1
+        return x + y[y > 0]
+
+    x, y = torch.randn(1), torch.ones(3)
+    with compiled(counted, x, y) as exe:
+        assert exe.state()["stride"].tolist() == [8, 16]
+        torch.testing.assert_close(exe(x, y), x + y)
+        assert exe.state()["stride"].tolist() == [9, 17]
+
+
 def test_sizes_that_data_decide_add_up_to_an_inputs() -> None:
     def halves(self: Any, x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([x[x > 0], x[x <= 0]]) + x
