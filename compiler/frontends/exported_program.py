@@ -38,7 +38,7 @@ from .dynamic_shapes import int_symbols, named_sizes, user_inputs
 from .export import sizes_are_alike
 from .functional import functional, with_module, with_selects
 from .fx_nodes import FxImporter, array_of, is_operator
-from .guards import Shapes, excludes_0_and_1, narrow, parse_guard, parts_of, shown_guard
+from .guards import Shapes, changes, excludes_0_and_1, narrow, parse_guard, parts_of, shown_guard
 from .importer import find_converter
 from .layout_reads import inputs_asked
 from .parts import taken_apart
@@ -282,7 +282,11 @@ class ProgramImporter(FxImporter):
         sizes = {str(part.lhs) for part, _ in found if isinstance(part, sympy.Ge) and part.rhs == 0}
         tried = self.symbols.tried - (self.symbols.ints - sizes)  # an int that must be >= 0 is used as a size
         found = [(part, text) for part, text in found if excludes_0_and_1(part) not in tried]
+        before = dict(self.graph.symbols)
         left = [(part, text) for part, text in found if not narrow(self.graph.symbols, part)]
+        for name in before.keys() - self.symbols.of_user:
+            if words := changes(before[name], self.graph.symbols[name]):
+                _LOG.info("dynamic_shapes: %s is %s in this model", name, " and ".join(words))
         for condition, text in left:
             add_guard(self.builder, condition, f"the model needs {shown_guard(text, shapes)}")
 

@@ -428,3 +428,10 @@ def _at_most(symbols: dict[str, SymbolInfo], name: str, high: int) -> bool:
     before = symbols[name].max
     symbols[name] = replace(symbols[name], max=high if before is None else min(before, high))
     return True
+
+
+def changes(before: SymbolInfo, after: SymbolInfo) -> list[str]:
+    """Return what guards have made of a size's range, in words. That 0 and 1 are left out does not count."""
+    found = [f"at least {after.min}"] * (after.min > max(before.min, 2))
+    found += [f"at most {after.max}"] * (after.max != before.max)
+    return found + [f"a multiple of {after.multiple_of}"] * (after.multiple_of != before.multiple_of)

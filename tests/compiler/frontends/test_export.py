@@ -92,6 +92,21 @@ def test_a_fixed_axis_of_arguments_in_a_tuple_is_named(first, caplog):
     assert f"axis 1 of args_{len(first)} is always 5" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x[: int(x.shape[0] * 0.7)], "is at least 10 and at most 11"),
+        (lambda x: x * 2 if x.shape[0] % 2 == 0 else x, "is a multiple of 2"),
+    ],
+    ids=["range", "multiple"],
+)
+def test_a_range_that_guards_narrow_is_named(function, said, caplog):
+    caplog.set_level(logging.INFO, "shapevm")
+    shapes = (({0: AUTO},),)
+    shapevm.compile(module(function), (torch.randn(10),), dynamic_shapes=shapes).close()
+    assert f"dynamic_shapes: s0 {said} in this model" in caplog.text
+
+
 def test_a_size_that_a_weight_fixes_is_named_and_traced_once(caplog, monkeypatch):
     traces = []
     export = torch.export.export
