@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..ir.graph import Graph, Node, Value
 from .group import group_of
 from .operands import base_of
-from .specs import Spec, label, spec_of
+from .specs import Spec, by_inputs, label, spec_of
 from .standalone import SPECS
 
 
@@ -39,6 +39,8 @@ def lower(graph: Graph) -> None:
 
 def _kernel(node: Node, accurate: bool) -> _Kernel:
     if node.op in SPECS:
-        return _Kernel(SPECS[node.op](node), [base_of(arg) for arg in node.present], node.op)
+        return _Kernel(
+            SPECS[node.op](node), [base_of(arg) for arg in node.present], node.op + by_inputs([node])
+        )
     group = group_of(node)
     return _Kernel(*spec_of(group, accurate), label(group))

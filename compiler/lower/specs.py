@@ -6,7 +6,7 @@ The right operand of a product is not packed here; `compiler.lower.packing` pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,13 @@ def label(group: Group) -> str:
     the program is an index."""
     ops = [node.op for node in reversed(group.places) if OPS[node.op].kind not in ("view", "source")]
     ops = ops or [group.root.definition.op]
-    names = dict.fromkeys(name for node in reversed(group.places) for name in index_inputs(node))
-    return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "") + (f" by {', '.join(names)}" if names else "")
+    return " ".join(ops[:6]) + (" ..." if len(ops) > 6 else "") + by_inputs(reversed(group.places))
+
+
+def by_inputs(nodes: Iterable[Node]) -> str:
+    """Return " by " and the inputs of the program that give the indices of some nodes, or ""."""
+    names = dict.fromkeys(name for node in nodes for name in index_inputs(node))
+    return f" by {', '.join(names)}" if names else ""
 
 
 def index_inputs(node: Node) -> list[str]:

@@ -144,7 +144,10 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
 def repeat_interleave(b: Builder, repeats: Value, *, output_size: DimExpr | None = None) -> Value:
     """Each index of `repeats`, repeated that many times."""
     (n,), dtype = B.shape_of(repeats), B.dtype_of(repeats)
+    name = dict(zip(b.graph.body.params, b.graph.inputs, strict=True)).get(repeats, "the number of repeats")
     repeats = B.cast_to(b, repeats, "i64")
+    every = B.reduce(b, "reduce_all", B.pointwise(b, "ge", repeats, 0), [0], False)
+    b.apply("guard", b.one("item", every), message=f"repeat_interleave: {name} must be at least 0")
     if output_size is None:
         output_size = B.size_of(b, B.reduce(b, "reduce_sum", repeats, [0], False))
     ends = B.reshape(b, b.one("scan", B.reshape(b, repeats, [1, n, 1]), function="sum"), [1, n])

@@ -72,6 +72,8 @@ def _check_content(path: Path, suffix: str) -> None:
     """Raise ArgumentError for a file with a model's suffix whose content is of another known kind."""
     import zipfile  # `load` does not need it
 
+    from ..compiler.ir.errors import ArchiveError
+
     try:
         with open(path, "rb") as file:
             begin = file.read(4)
@@ -81,14 +83,15 @@ def _check_content(path: Path, suffix: str) -> None:
                 members = archive.namelist()
     except zipfile.BadZipFile as error:
         reason = str(error).rstrip(".")
-        raise ArgumentError(f"{path} is damaged (a zip archive: {reason}); copy it again") from None
+        raise ArchiveError(f"{path} is damaged (a zip archive: {reason}); copy it again") from None
     except (OSError, ValueError):
         return  # the reader reports the problem
     if begin.startswith(b"\x80"):
         raise ArgumentError(f"{path} {_PICKLED}")
     if members is None:
-        kind, make = ("torch.export", _EXPORT) if suffix == ".pt2" else ("TorchScript", _SCRIPT)
-        raise ArgumentError(f"{path} is no program of {kind}: {make}")
+        if suffix == ".pt2":
+            raise ArgumentError(f"{path} is no program of torch.export: {_EXPORT}")
+        raise ArchiveError(f"{path} is no program of TorchScript: {_SCRIPT}")
     inner = [name.partition("/")[2] for name in members]
     is_script = "constants.pkl" in inner
     if "data.pkl" in inner and not is_script:

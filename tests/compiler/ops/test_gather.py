@@ -35,6 +35,18 @@ def take(x, i):
     return x.take(i)
 
 
+def scatter(x, i):
+    return x.scatter(0, i[:, None], 2.0)
+
+
+def count_up(x, i):
+    return x.index_add(0, i, x[: i.shape[0]])
+
+
+def add_up(x, i):
+    return x.scatter_add(1, i[None], x[:1, : i.shape[0]])
+
+
 WRONG = [
     (read, {"i": 4}, 4),
     (read, {"i": -5}, 4),
@@ -48,6 +60,9 @@ WRONG = [
     (put, {"j": -8}, 5),
     (fill, {"i": -6}, 5),
     (take, {"i": -21}, 20),
+    (scatter, {"i": -1}, 4),
+    (count_up, {"i": 4}, 4),
+    (add_up, {"i": 5}, 5),
 ]
 
 

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+import shapevm
+from shapevm.errors import GuardError
+
 from .test_scatter import check
 from .test_torch import f32, f64, i64
 
@@ -93,3 +96,23 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("name", "function", "specs"), CASES, ids=[case[0] for case in CASES])
 def test_places(name: str, function: Callable[..., Any], specs: tuple[Any, ...]) -> None:
     check(function, specs, tolerance=2e-6)
+
+
+class Repeated(torch.nn.Module):
+    def forward(self, x, times):
+        return torch.repeat_interleave(x, times, dim=0)
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_elements_are_not_repeated_fewer_than_zero_times(is_script: bool) -> None:
+    args = torch.arange(3.0), torch.tensor([1, 0, 2])
+    n = torch.export.Dim("n", min=1, max=9)
+    if is_script:
+        exe = shapevm.compile(torch.jit.script(Repeated()), args=args)
+    else:
+        exe = shapevm.compile(Repeated(), args, dynamic_shapes=({0: n}, {0: n}))
+    for times in ([1, 0, 2], [0, 0, 0], [5, 1, 1]):
+        given = args[0], torch.tensor(times)
+        assert torch.equal(exe(*given), Repeated()(*given))
+    with pytest.raises(GuardError, match="repeat_interleave: times must be at least 0"):
+        exe(args[0], torch.tensor([3, -1, 2]))
