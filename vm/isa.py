@@ -59,8 +59,8 @@ _OTHER_KINDS: Final[dict[str, str]] = {
 
 
 def article(tag: str) -> str:
-    """Return the tag with its article: `an int`."""
-    return f"{'an' if tag[0] in 'aeiou' else 'a'} {tag}"
+    """Return the tag with its article: `an int`; None has none."""
+    return "None" if tag == "none" else f"{'an' if tag[0] in 'aeiou' else 'a'} {tag}"
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,8 @@ def fill(value: Any, x: Any, keep: list[Any], what: str) -> None:
         _fill_container(value, x, keep, what)
     else:
         raise KindError(
-            f"{what} is a {type(x).__name__}; pass an array, int, float, bool, str, list, tuple, dict or None"
+            f"{what} is of type {type(x).__name__}; pass an array, int, float, bool, str, list, tuple, dict "
+            "or None"
         )
 
 

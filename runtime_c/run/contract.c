@@ -201,8 +201,6 @@ static int32_t check_in_rows(const svm_input_info *input, const svm_tensor *t, s
                      input->name);
 }
 
-static const char *article(int32_t tag) { return tag == SVM_TAG_INT ? "an" : "a"; }
-
 int32_t contract_bind(const svm_program *p, const contract *k, const svm_value *inputs, int32_t n_inputs,
                       int64_t *symbols, svm_error *error) {
   if (n_inputs != k->n_inputs) return fail_count(k, n_inputs, error);
@@ -212,9 +210,8 @@ int32_t contract_bind(const svm_program *p, const contract *k, const svm_value *
   for (int32_t i = 0; i < n_inputs; i++) {
     const svm_input_info *input = &k->inputs[i];
     if (inputs[i].tag != input->kind) {
-      return status_fail(error, SVM_ERROR_KIND, "input \"%.100s\" is %s %s; the program takes %s %s",
-                         input->name, article(inputs[i].tag), tag_name(inputs[i].tag), article(input->kind),
-                         tag_name(input->kind));
+      return status_fail(error, SVM_ERROR_KIND, "input \"%.100s\" is %s; the program takes %s", input->name,
+                         tag_with_article(inputs[i].tag), tag_with_article(input->kind));
     }
     int32_t code = SVM_OK;
     if (input->kind == SVM_TAG_TENSOR) code = check_tensor(&b, i);

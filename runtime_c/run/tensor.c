@@ -118,8 +118,6 @@ int32_t tensor_expect(call *c, const value *r, const uint32_t *pc) {
                      found, DTYPE_NAMES[dtype], wanted);
 }
 
-static const char *article(int32_t tag) { return tag == SVM_TAG_INT ? "an" : "a"; }
-
 int32_t items_expect(call *c, const sequence *items, const uint32_t *pc) {
   int32_t tag = (int32_t)pc[2], dtype = (int32_t)pc[3], rank = (int32_t)pc[4];
   const char *what = c->program->strings[pc[5]];
@@ -127,8 +125,8 @@ int32_t items_expect(call *c, const sequence *items, const uint32_t *pc) {
     value v = items->items[i];
     if (v.tag != tag)
       return status_fail(c->error, SVM_ERROR_KIND,
-                         "input \"%.100s\": element %" PRId64 " is %s %s; it must be %s %s", what, i,
-                         article(v.tag), tag_name(v.tag), article(tag), tag_name(tag));
+                         "input \"%.100s\": element %" PRId64 " is %s; it must be %s", what, i,
+                         tag_with_article(v.tag), tag_with_article(tag));
     if (tag != SVM_TAG_TENSOR) continue;
     if (v.tensor->dtype != dtype)
       return status_fail(c->error, SVM_ERROR_DTYPE,
@@ -158,8 +156,8 @@ int32_t items_distinct(call *c, const sequence *items, int64_t *is_distinct) {
     int32_t tag = items->items[i].tag;
     if (tag != SVM_TAG_BOOL && tag != SVM_TAG_INT && tag != SVM_TAG_FLOAT && tag != SVM_TAG_STR)
       return status_fail(c->error, SVM_ERROR_KIND,
-                         "distinct: element %" PRId64 " is %s %s; it must be a plain value", i, article(tag),
-                         tag_name(tag));
+                         "distinct: element %" PRId64 " is %s; it must be a plain value", i,
+                         tag_with_article(tag));
   }
   size_t n = (size_t)items->length;
   value *sorted = malloc((n + 1) * sizeof *sorted);

@@ -24,6 +24,7 @@ const char *tag_name(int32_t tag) {
 
 const char *tag_with_article(int32_t tag) {
   int32_t n = (int32_t)(sizeof TAG_NAMES / sizeof *TAG_NAMES);
+  if (tag == SVM_TAG_NONE) return "None";
   return tag >= 0 && tag < n ? TAGS_WITH_ARTICLES[tag] : "unknown";
 }
 

@@ -143,10 +143,10 @@ def test_None_for_what_was_not_given(build):
         ((X(), X(), X()), {}, "k is a Tensor; the program was compiled for 2"),
         ((X(), X(), 2), {"z": 1}, "argument z is unknown; the program takes x, m, k"),
         ((X(), [X()], 2), {}, 'input "m" is a list; the program takes a tensor'),
-        ((X(), None, 2), {}, 'input "m" is a none; the program takes a tensor'),
+        ((X(), None, 2), {}, 'input "m" is None; the program takes a tensor'),
         ((X(), 1.5, 2), {}, 'input "m" is a float; the program takes a tensor'),
         ((X(), "text", 2), {}, 'input "m" is a str; the program takes a tensor'),
-        ((X(), object(), 2), {}, 'input "m" is a object; pass an array, int'),
+        ((X(), object(), 2), {}, 'input "m" is of type object; pass an array, int'),
     ],
 )
 def test_wrong_arguments(build, args, kwargs, message):

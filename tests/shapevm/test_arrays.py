@@ -289,7 +289,7 @@ def test_results_outlive_the_executable(module):
         (torch.ones(3, 4, device="meta"), shapevm.Error, 'input "x" is on meta; the program runs on the CPU'),
         (torch.ones(3, 4).to_sparse(), TypeError, 'input "x" has layout torch.sparse_coo; pass .to_dense()'),
         ([[1.0, "2"]], TypeError, 'input "x" is a list; the program takes a tensor'),
-        (None, TypeError, 'input "x" is a none; the program takes a tensor'),
+        (None, TypeError, 'input "x" is None; the program takes a tensor'),
     ],
 )  # fmt: skip
 def test_wrong_arrays(affine, x, error, words):

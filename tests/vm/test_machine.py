@@ -168,8 +168,8 @@ def test_unfit_arrays(add: Machine, is_warm: bool) -> None:
         ([x], KindError, 'input "x" is a list; the program takes a tensor'),
         ([[1.0], [2.0, 3.0]], KindError, 'input "x" is a list of lists of different lengths'),
         (1.5, KindError, 'input "x" is a float; the program takes a tensor'),
-        (None, KindError, 'input "x" is a none; the program takes a tensor'),
-        (object(), KindError, 'input "x" is a object; pass an array'),
+        (None, KindError, 'input "x" is None; the program takes a tensor'),
+        (object(), KindError, 'input "x" is of type object; pass an array'),
     ):
         for _ in range(2):
             with pytest.raises(error) as caught:
