@@ -51,6 +51,7 @@ from .layout_reads import LayoutReads
 from .narrowing import (
     Narrowed,
     arguments_at,
+    gives_as,
     holds,
     may_have_stretched,
     narrowed_axes,
@@ -172,7 +173,8 @@ class _Export:
             sizes = sizes_in(program, self.args, self.kwargs)
             if sizes is not None:
                 narrowed = narrowed_axes(program, self.dynamic_shapes)
-                self.found.append(_Found(trace, program, narrowed, self._is_for_example(program, sizes)))
+                is_for_example = self._is_for_example(trace, program, sizes)
+                self.found.append(_Found(trace, program, narrowed, is_for_example))
         if not self.found:
             raise self._refusal() from None
         best = min(self.found, key=lambda found: (not found.is_for_example, len(found.narrowed)))
@@ -181,7 +183,9 @@ class _Export:
         best.drop_idle_guards()
         return best.program
 
-    def _is_for_example(self, program: ExportedProgram, sizes: Mapping[Any, int]) -> bool:
+    def _is_for_example(self, trace: _Trace, program: ExportedProgram, sizes: Mapping[Any, int]) -> bool:
+        if trace.args is not self.args and not gives_as(program, self.model, self.args, self.kwargs):
+            return False
         is_meant = holds(program, sizes) and not squeezes_ones(program, sizes)
         return is_meant and (not may_have_stretched(program, sizes) or runs(program, self.args, self.kwargs))
 

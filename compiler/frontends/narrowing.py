@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import SymbolInfo
 from .dynamic_shapes import axis_dim, dims_of_inputs, is_dynamic, user_inputs, with_size
+from .evaluation import in_evaluation
 from .fx_nodes import is_operator, schema_arguments
 from .guards import excludes_0_and_1, parse_guard, parts_of
 from .nodes import node_argument
@@ -199,20 +200,41 @@ def _traced_size(argument: Any) -> Any:
 
 def runs(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether PyTorch runs a program with copies of these arguments."""
+    return _results(program.module(check_guards=False), args, kwargs) is not None
+
+
+def gives_as(
+    program: ExportedProgram, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether PyTorch gives the same for copies of these arguments by a program and by its model."""
+    found = _results(program.module(check_guards=False), args, kwargs)
+    with in_evaluation(model):
+        wanted = _results(model, args, kwargs)
+    return found is not None and wanted is not None and _are_alike(found, wanted)
+
+
+def _are_alike(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    pairs = [(a, b) for a, b in zip(found, wanted, strict=False) if isinstance(b, torch.Tensor)]
+    return len(found) == len(wanted) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, 1e-2, 1e-3, equal_nan=True)
+        for a, b in pairs
+    )
+
+
+def _results(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+    """Return the results for copies of arguments; None if the module does not take them."""
     given, named = tree_map_only(torch.Tensor, torch.clone, (tuple(args), dict(kwargs)))
-    module = program.module(check_guards=False)
     before = {buffer: buffer.clone() for buffer in module.buffers()}  # the model's own, which calls change
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module.forward(*given, **named)  # without the checks of ranges
+            return tree_leaves(module.forward(*given, **named))  # without the checks of ranges
     except Exception as error:  # whatever an operator raises
         _LOG.debug("a trace does not run with the example: %s", error)
-        return False
+        return None
     finally:
         with torch.no_grad():
             for buffer, value in before.items():
                 buffer.copy_(value)
-    return True
 
 
 def _squeezed(node: torch.fx.Node) -> list[int | torch.SymInt]:

@@ -75,6 +75,16 @@ def test_what_the_trace_of_sizes_0_and_1_cannot_do_is_traced_as_torch_does(funct
         torch.testing.assert_close(exe(*args), model(*args))
 
 
+def test_a_model_that_branches_at_the_examples_size_of_1_takes_its_example(caplog):
+    model, x = module(lambda x: x * 2 if x.shape[0] == 1 else x + 1), torch.randn(1, 2)
+    with shapevm.compile(model, (x,), dynamic_shapes=(({0: AUTO, 1: AUTO},),)) as exe:
+        torch.testing.assert_close(exe(x), x * 2)
+        for rows in (0, 2, 3):
+            with pytest.raises(shapevm.Error):
+                exe(torch.randn(rows, 2))
+    assert "dynamic_shapes: axis 0 of args_0 is" in caplog.text
+
+
 def test_a_fixed_axis_is_named(caplog):
     caplog.set_level(logging.INFO, "shapevm")
     args = (torch.randn(2, 5), torch.randn(2, 1))
