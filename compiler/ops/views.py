@@ -252,6 +252,7 @@ def unflatten(b: Builder, x: Value, dim: int, sizes: Sequence[DimExpr]) -> Value
     axis = B.axis_of("unflatten", dim, len(shape))
     known = product(size for size in sizes if not equal(size, -1))
     parts = [B.divide(shape[axis], known) if equal(size, -1) else size for size in sizes]
+    x = B.of_size(b, "unflatten", x, axis, product(parts))
     return B.reshape(b, x, [*shape[:axis], *parts, *shape[axis + 1 :]])
 
 

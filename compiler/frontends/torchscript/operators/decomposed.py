@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -82,11 +83,13 @@ def decomposed(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     is_called: bool = False,
+    is_never_empty: bool = False,
 ) -> Any:
-    """Import an operator in parts; return its results. `is_called`: PyTorch is called for the whole of it.
-    Raises UnsupportedOp naming it if a part has no converter either, or torch cannot trace it."""
+    """Import an operator in parts; return its results. `is_called`: PyTorch is called for the whole of it;
+    `is_never_empty`: traced with other sizes where the example has 0. Raises UnsupportedOp naming it if a
+    part has no converter either, or torch cannot trace it."""
     args = tied(importer.builder, overload, args)
-    tracing = _Tracing(importer)
+    tracing = _Tracing(importer, is_never_empty)
     space, name, suffix = overload.split(".")
     target = getattr(getattr(getattr(torch.ops, space), name), suffix)
     given = tree_map(tracing.fake, (list(args), _plain(kwargs)))
@@ -94,7 +97,7 @@ def decomposed(
     if tracing.numbers:  # whose values an operator in C++ reads
         compute = registered_decompositions.get(target, target)
 
-    def call(*tensors: Any) -> Any:
+    def call(*tensors: Any, compute: Any = compute) -> Any:
         found = dict(zip(map(id, tracing.fakes), tensors, strict=True))
         positional, keywords = tree_map(lambda x: found.get(id(x), x), given)
         return compute(*positional, **keywords)
@@ -103,14 +106,17 @@ def decomposed(
         with fx_config.patch(backed_size_oblivious=True), tracing.mode, torch.no_grad():  # type: ignore[attr-defined]
             traced = _traced(call, tracing.fakes, is_called)
     except Exception as error:  # whatever torch raises
+        if isinstance(error, ZeroDivisionError) and not is_never_empty:
+            return decomposed(importer, overload, args, kwargs, is_called, is_never_empty=True)
         raise UnsupportedOp(
             f"{overload} has no converter, and torch cannot take it apart: {_reason(error)}"
         ) from None
     if not all(_can_import(importer, node) for node in _calls(traced)):
         importer.require([(overload, importer.builder.source)])
     is_drawn = torch.Tag.nondeterministic_seeded in target.tags
+    eager = partial(call, compute=target)
     tracing.require(
-        overload, lambda broken: not is_drawn and are_alike(call, traced.forward, tracing.values, broken)
+        overload, lambda broken: not is_drawn and are_alike(eager, traced.forward, tracing.values, broken)
     )
     return _Parts(importer, tracing, traced, overload if is_called else "").run()
 
@@ -158,8 +164,8 @@ def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
 class _Tracing:
     """Tensors without data for graph values. `values` and `fakes` are in the same order."""
 
-    def __init__(self, importer: Walk) -> None:
-        self.importer = importer
+    def __init__(self, importer: Walk, is_never_empty: bool) -> None:
+        self.importer, self.is_never_empty = importer, is_never_empty
         self.env = ShapeEnv(specialize_zero_one=False)
         self.mode = FakeTensorMode(shape_env=self.env)
         self.values: list[Value | Complex | DimExpr] = []
@@ -220,7 +226,7 @@ class _Tracing:
         if isinstance(dim, int):
             return dim
         example = self.importer.example_of(dim)
-        if example is not None:
+        if example or (example == 0 and not self.is_never_empty):
             return example
         return self._hints.setdefault(dim, _HINTS[len(self._hints) % len(_HINTS)])
 

@@ -186,11 +186,13 @@ def test_lines_are_the_models_own(tmp_path: Path) -> None:
 
 
 def test_sizes_of_the_example_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    x = torch.ones(1, 0, 3)
-    script = torch.jit.trace(lambda x: torch.sinc(x) + 1, x, check_trace=False)
-    exe = shapevm.compile(script, args=(x,), options=shapevm.Options(fallback="error"))
-    assert tuple(exe(x).shape) == (1, 0, 3)
-    assert "sizes are as in the example: s0 = 1; aten.sinc.default has no converter" in caplog.text
+    def attended(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+    x = torch.ones(2, 3, 4)
+    exe = shapevm.compile(torch.jit.trace(attended, x, check_trace=False), args=(x,))
+    assert exe(torch.ones(5, 2, 4)).shape == (5, 2, 4)
+    assert "sizes are as in the example: s2 = 4; random numbers here are PyTorch's" in caplog.text
 
 
 def test_examples_of_a_wrong_kind_are_one_sentence() -> None:

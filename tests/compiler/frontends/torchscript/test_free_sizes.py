@@ -42,10 +42,18 @@ def common(x: Tensor, y: Tensor) -> list[int]:
     return torch.broadcast_shapes(x.shape, y.shape)
 
 
+def shuffled(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.channel_shuffle(x, 2)
+
+
 def cleaned(x: Tensor) -> Tensor:
     window = torch.hann_window(8)
     made = torch.stft(x, 8, 4, window=window, return_complex=True) * 2
     return torch.istft(made, 8, 4, 8, window, length=x.size(1))
+
+
+def counted(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.nan_to_num(x), torch.sinc(x), F.hardshrink(x)
 
 
 _PAIRS = [((5, 3), (3,)), ((2, 3), (3,)), ((1, 3), (3,)), ((0, 3), (3,))]
@@ -55,6 +63,8 @@ _CASES: list[tuple[Callable[..., Any], list[Any]]] = [
     (blocks, [((2, 3), (2, 2)), ((1, 2), (3, 1)), ((5, 1), (1, 7)), ((0, 3), (1, 2))]),
     (norms, [((2, 5, 3),), ((3, 1, 1),), ((7, 2, 5),)]),
     (parts, [((7, 5),), ((6, 4),), ((1, 1),), ((2, 0),), ((5, 3),)]),
+    (counted, [((1, 0, 3),), ((0, 0, 5),), ((3, 4, 2),)]),
+    (shuffled, [((2, 4, 2, 2),), ((1, 8, 4, 2),), ((3, 12, 2, 6),)]),
     (cleaned, [((2, 32),), ((1, 17),), ((3, 43),)]),
     (halves, [((7, 5),), ((6, 4),), ((2, 1),), ((0, 1),)]),
 ]

@@ -42,6 +42,18 @@ def similar(x: Tensor, y: Tensor) -> Tensor:
     return F.cosine_similarity(x, y, dim=-1)
 
 
+def aligned(logs: Tensor, target: Tensor, steps: Tensor) -> Tensor:
+    return F.ctc_loss(logs, target, steps, torch.tensor([2, 1]))
+
+
+def channels(x: Tensor) -> tuple[Tensor, Tensor]:
+    return F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)
+
+
+def _labels(n: int, of_target: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(6, n, 3).log_softmax(2), torch.ones(of_target, 2).long(), torch.full((n,), 6)
+
+
 def _rows(n: int, of_index: int, *source: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(n, 2), torch.arange(of_index), torch.randn(source)
 
@@ -57,6 +69,8 @@ _CASES: list[tuple[Callable[..., Any], list[Any], list[Any]]] = [
         [((1, 2, 3, 4), (1, 3, 3, n)) for n in (1, 3)] + [((1, 2, 3, 4), (2, 3, 3, 2))],
     ),
     (rows, [_rows(5, 2, 2, 2), _rows(7, 3, 3, 2)], [_rows(5, 2, 3, 2), _rows(5, 3, 2, 3)]),
+    (aligned, [_labels(2, 2)], [_labels(3, 2), _labels(3, 3), _labels(1, 1)]),
+    (channels, [(1, 4, 2, 3), (3, 8, 1, 1)], [(1, 6, 2, 3), (1, 5, 2, 2)]),
     (similar, [((1, 2, 3), (2, 1, 3)), ((1, 5, 2), (3, 1, 2)), ((1, 1, 1), (1, 1, 1))], []),
 ]
 

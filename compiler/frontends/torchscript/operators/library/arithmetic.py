@@ -356,7 +356,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int, delta: float) -> Tenso
 _OTHERS = ("padding", "str_ord")
 #: Operators that are imported this way because of their lists, or of their sizes.
 _OF_LISTS = (*windows.SOURCES, *numerics.SOURCES)
-_ALWAYS = (*numerics.ALWAYS, *covariance.SOURCES)
+_ALWAYS = (*numerics.ALWAYS, *covariance.SOURCES, "pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
 _OF_SIZES = ("triu", "tril", "istft", *windows.SOURCES)
 #: Operators that accept run-time sizes in lists only in this form.
 _OF_SIZES_IN_LISTS = ("im2col", "col2im", "affine_grid_generator", "max_unpool2d", "max_unpool3d")

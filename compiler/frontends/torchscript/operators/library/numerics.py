@@ -135,6 +135,9 @@ def joined(parts: Tensor) -> Tensor:
 def of_rows(logs: Tensor, target: Tensor, steps: Tensor, lengths: Tensor, blank: int) -> Tensor:
     assert blank >= 0 and blank < logs.size(2), (
         "ctc_loss: blank is {}; it must be one of the {} classes".format(blank, logs.size(2)))
+    rows = logs.size(1)
+    assert steps.size(0) == rows and lengths.size(0) == rows, (
+        "ctc_loss: {} and {} lengths are given for {} rows".format(steps.size(0), lengths.size(0), rows))
     labels = labels_of(target, lengths, blank)
     n = labels.size(1)
     none = torch.zeros([labels.size(0), n], dtype=logs.dtype) + float("-inf")

@@ -329,6 +329,7 @@ def pixel_shuffle(x: Tensor, r: int) -> Tensor:
 """,
     "pixel_unshuffle": """
 def pixel_unshuffle(x: Tensor, r: int) -> Tensor:
+    assert x.numel() > 0, "pixel_unshuffle: the input has no elements"
     x = x.unflatten(-1, [-1, r]).unflatten(-3, [-1, r])
     n = x.dim()
     order: List[int] = []
