@@ -288,6 +288,11 @@ def check_arguments(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> 
         ) from None
     for name, value in _by_name(signature, bound).items():
         _check_input(name, value)
+    for name in dynamic_shapes if isinstance(dynamic_shapes, Mapping) else ():
+        if name in signature.parameters and name not in bound:
+            raise ArgumentError(
+                f"dynamic_shapes names {name!r}, which has no example; give one or leave it out"
+            )
     _check_dynamic_shapes(bound | _by_name(signature, bound), len(bound), dynamic_shapes)
     say_training(model)
 

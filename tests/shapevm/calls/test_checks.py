@@ -75,6 +75,10 @@ def test_in_place_of_a_model(model, sentence):
             {"args": (X,), "dynamic_shapes": {"xx": {0: Dim("n")}}},
             "dynamic_shapes names 'xx', which is no input of forward; did you mean x?",
         ),
+        (
+            {"args": (X,), "dynamic_shapes": {"x": {}, "scale": None}},
+            "dynamic_shapes names 'scale', which has no example; give one or leave it out",
+        ),
         ({"args": (X,), "dynamic_shapes": ({}, {})}, "dynamic_shapes has 2 entries; give one for each of x"),
         ({"args": (X,), "dynamic_shapes": "n"}, "dynamic_shapes is 'n'; give a dict from the inputs' names"),
         (
