@@ -48,8 +48,8 @@ class floordiv(sympy.Function):  # (a function's name in expressions)
         once = _divided_once(rest, b)
         if once is not None:
             return whole + cls(*once)
-        written = _without_remainders(rest)
-        if written != rest and (quotient := _quotient(written, b)) is not None:
+        written = _without_remainders(rest), _without_remainders(b)
+        if written != (rest, b) and (quotient := _quotient(*written)) is not None:
             return whole + quotient
         return whole + cls(rest, b) if whole != 0 else None
 

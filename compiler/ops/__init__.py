@@ -19,6 +19,7 @@ from . import (
     conv_backward,
     creation,
     distance,
+    einsum,
     fourier,
     fractional,
     gather,
@@ -82,6 +83,7 @@ FAMILIES = (
     sort,
     nonzero,
     complex,
+    einsum,
     fourier,
     regions,
     histogram,
@@ -104,6 +106,6 @@ COMPOSITES: dict[str, Composite] = {
     for overload in composite.torch
 }
 #: The converters of overloads that are given complex arguments, beside those that follow from the parts.
-COMPLEX: dict[str, complex.Converter] = {**complex.ROWS, **fourier.ROWS}
+COMPLEX: dict[str, complex.Converter] = {**complex.ROWS, **einsum.ROWS, **fourier.ROWS}
 
 __all__ = ["COMPLEX", "COMPOSITES", "OPS", "Composite", "Op", "Sample"]

@@ -113,6 +113,9 @@ def _import_as_given(script: Script, run: Callable[..., Graph]) -> Graph:
         return run(first)
     except REFUSALS as refused:
         reason = refused
+    if first.leaves_open:
+        with suppress(*REFUSALS):
+            return run(Assumptions(broadcasts_as_example=True))
     if first.unbinds:
         with suppress(*REFUSALS):
             return run(Assumptions(unbinds_as_example=True))
@@ -252,6 +255,10 @@ class ScriptImporter(Walk):
 
     def _keep(self, condition: Any) -> None:
         parts = condition.args if isinstance(condition, sympy.Or) else (condition,)
+        if len(parts) > 1 and not self.inputs.decide(condition):  # nor is 1 more than the example's size
+            self.assumptions.leaves_open = True
+            if not self.assumptions.broadcasts_as_example:
+                return
         for part in sorted(parts, key=lambda part: -len(part.free_symbols)):  # equal sizes before sizes of 1
             found = self._solved(part)
             if found is not None:

@@ -63,10 +63,13 @@ class Inputs:
         """Return the position of a size in order of occurrence."""
         return list(self.examples).index(name) if name in self.examples else -1
 
+    def decide(self, condition: Any) -> bool:
+        """Return True for a condition only on sizes of the inputs."""
+        return {str(s) for s in condition.free_symbols} <= set(self.examples)
+
     def holds(self, condition: Any) -> bool:
         """Return True for a condition only on sizes of the inputs that the example satisfies."""
-        names = {str(s) for s in condition.free_symbols}
-        if not names or not names <= set(self.examples):
+        if not condition.free_symbols or not self.decide(condition):
             return False
         return evaluate(condition.lhs, self.examples) == evaluate(condition.rhs, self.examples)
 

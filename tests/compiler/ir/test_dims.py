@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapevm.compiler.ir.dims import (
@@ -63,6 +64,13 @@ def test_sizes_padded_to_a_multiple_are_that():
     padded = parse_dim("n+Mod(-n,64)")
     assert equal(padded, parse_dim("64*floordiv(n+Mod(-n,64),64)"))
     assert parse_dim("floordiv(n+Mod(-n,64),floordiv(n+Mod(-n,64),64))") == 64
+
+
+def test_both_sides_of_a_quotient_may_have_remainders():
+    n, m = sympy.symbols("n m", integer=True, nonnegative=True)
+    padded = (n + sympy.Mod(2 * n, 3)) * (m + sympy.Mod(2 * m, 3))
+    windows = simplify(S * T * (n - floordiv(2 * n, 3)) * (m - floordiv(2 * m, 3)))
+    assert floordiv(9 * windows, simplify(S * padded)) == T
 
 
 def test_equality_is_of_polynomials():

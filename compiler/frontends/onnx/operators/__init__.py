@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import (
     attention,
     control,
-    einsum,
     elementwise,
     fourier,
     indexing,
@@ -23,6 +22,6 @@ from . import (
 )
 
 __all__ = [
-    "attention", "control", "einsum", "elementwise", "fourier", "indexing", "microsoft", "normalise", "pool",
+    "attention", "control", "elementwise", "fourier", "indexing", "microsoft", "normalise", "pool",
     "products", "quantised", "random", "recurrent", "reduce", "regions", "resize", "shapes",
 ]  # fmt: skip

@@ -18,6 +18,11 @@ def _matmul(call: Call) -> Value:
     return call.aten("matmul", call.value(0), call.value(1))
 
 
+@row("Einsum")
+def _einsum(call: Call) -> Value:
+    return B.cast_to(call.b, call.aten("einsum", call.attr("equation"), call.values()), call.dtype(0))
+
+
 @row("Gemm")
 def _gemm(call: Call) -> Value:
     b, x, y = call.b, call.value(0), call.value(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,30 +16,6 @@ from ..values.values import is_size
 def tied(b: Builder, overload: str, args: Sequence[Any]) -> Sequence[Any]:
     """Return the arguments of an operator with one expression for each size that they share."""
     return _TIED[overload](b, *args) if overload in _TIED else args
-
-
-def _einsum(b: Builder, equation: str, operands: Sequence[Value | Complex], *rest: Any) -> Sequence[Any]:
-    """Return the operands with equal sizes along axes of one letter; those that may differ are checked at
-    every call. An axis whose size is 1 in every call is broadcast."""
-    terms = equation.replace(" ", "").split("->")[0].split(",")
-    made, sizes = list(operands), dict[str, Any]()
-    pairs = list(zip(terms, operands, strict=False))
-    named = [(i, axis, letter) for i, (term, x) in enumerate(pairs) for axis, letter in _letters(term, x)]
-    for i, axis, letter in sorted(
-        named, key=lambda place: not B.is_known(B.shape_of(made[place[0]])[place[1]])
-    ):
-        size = B.shape_of(made[i])[axis]
-        if not B.is_one(size):
-            wanted = sizes.setdefault(letter, size)
-            made[i] = _of_parts(made[i], partial(B.of_size, b, "einsum", axis=axis, size=wanted))
-    return equation, made, *rest
-
-
-def _letters(term: str, x: Value | Complex) -> Iterator[tuple[int, str]]:
-    """Yield the axes of an operand that have a letter."""
-    before, _, behind = term.partition("...")
-    yield from enumerate(before)
-    yield from enumerate(behind, len(B.shape_of(x)) - len(behind))
 
 
 def _of_classes(b: Builder, x: Value, target: Value, *rest: Any) -> Sequence[Any]:
@@ -90,7 +66,6 @@ def _fitted_part(b: Builder, x: Value, axis: int, size: DimExpr) -> Value:
 
 
 _TIED: dict[str, Callable[..., Sequence[Any]]] = {
-    "aten.einsum.default": _einsum,
     "aten.cross_entropy_loss.default": _of_classes,
     **{
         f"aten.fft_{kind}{axes}.default": partial(_transformed, kind in ("irfft", "hfft"))

@@ -145,8 +145,8 @@ def _of_sizes(b: Builder, name: str, args: Sequence[Any]) -> Any:
 
 def _exact_quotient(b: Builder, size: Any, divisor: Any) -> Any:
     """Return the quotient of a product and one of its factors, which calls check not to be 0; else None."""
-    quotient = simplify(size / divisor) if divisor != 0 else None
-    if quotient is None or not (sympy.sympify(quotient).is_integer and B.is_size(b, quotient)):
+    quotient = floordiv(size, divisor) if divisor != 0 else None
+    if quotient is None or sympy.expand(size - quotient * divisor) != 0 or not B.is_size(b, quotient):
         return None
     add_guard(b, sympy.Ne(divisor, 0), "the divisor of // is a size that is 0")
     return quotient

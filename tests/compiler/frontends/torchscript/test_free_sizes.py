@@ -125,3 +125,37 @@ def test_batch_norm_without_statistics() -> None:
         for shape in ((2, 3, 4), (5, 1, 2)):
             x = torch.randn(shape)
             torch.testing.assert_close(tuple(exe(x)), tuple(normal(x)))
+
+
+def windowed(x: Tensor) -> Tensor:
+    """Add windows of 3 x 3 of a padded image, whose number a division by their rows gives again."""
+    b, h, w, c = x.shape
+    down, right = (3 - h % 3) % 3, (3 - w % 3) % 3
+    rows, columns = h + down, w + right
+    padded = F.pad(x, (0, 0, 0, right, 0, down)).view(b, rows // 3, 3, columns // 3, 3, c)
+    windows = padded.transpose(2, 3).reshape(-1, 3, 3, c) * 2
+    batch = windows.shape[0] // (rows * columns // 3 // 3)
+    image = windows.view(batch, rows // 3, columns // 3, 3, 3, -1).transpose(2, 3)
+    return x + image.reshape(batch, rows, columns, -1)[:, :h, :w]
+
+
+def stretched(x: Tensor, kept: Tensor) -> Tensor:
+    return x + x.flatten()[kept][: x.shape[0]].unsqueeze(1)
+
+
+def test_a_batch_of_1_is_free_where_a_quotient_gives_it_again() -> None:
+    example = torch.randn(1, 8, 8, 4)
+    with shapevm.compile(torch.jit.trace(windowed, example), (example,), strategy="generic") as exe:
+        assert [str(axis.symbol) for axis in exe.machine.outputs[0].axes] == ["0", "1", "2", "3"]
+        for shape in ((1, 8, 8, 4), (5, 7, 3, 2), (2, 9, 1, 1)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(exe(x), windowed(x))
+
+
+def test_a_size_of_1_may_be_that_of_data() -> None:
+    """Which of two sizes is broadcast is decided at every call, where one is not the inputs'."""
+    example = torch.randn(1, 4), torch.tensor([True, False, False, False])
+    with shapevm.compile(torch.jit.trace(stretched, example), example, strategy="generic") as exe:
+        for rows in (1, 3):
+            args = torch.randn(rows, 4), torch.arange(4 * rows) % 2 == 0
+            torch.testing.assert_close(exe(*args), stretched(*args))

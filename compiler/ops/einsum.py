@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product as combinations
+from typing import Any
 
-from ....ir.dims import DimExpr, product
-from ....ir.errors import ShapeError
-from ....ir.graph import Builder, Value
-from ....ops import build as B
-from ..rows import Call, row
+from ..ir.dims import DimExpr, product
+from ..ir.errors import ShapeError
+from ..ir.graph import Builder, Value
+from ..ir.promotion import to_sum
+from . import build as B
+from . import matmul
+from .complex import Complex, Converter, Operand, imaginary_of, real_of
+from .declare import Composite, Op
 
 
 class Term:
@@ -36,7 +41,8 @@ class Term:
         axes = [i for i, axis in enumerate(self.axes) if axis not in kept]
         if not axes:
             return self
-        made = B.cast_to(self.b, B.reduce(self.b, "reduce_sum", self.x, axes, False), B.dtype_of(self.x))
+        x = B.cast_to(self.b, self.x, to_sum(B.dtype_of(self.x)))
+        made = B.in_f32(self.b, lambda v: B.reduce(self.b, "reduce_sum", v, axes, False), x)
         return Term(self.b, made, [axis for axis in self.axes if axis in kept])
 
     def without_repeats(self) -> Term:
@@ -47,14 +53,14 @@ class Term:
                 first = axes.index(name)
                 second = axes.index(name, first + 1)
                 size = B.shape_of(x)[first]
-                x = B.of_size(b, "Einsum", x, second, size)
+                x = B.of_size(b, "einsum", x, second, size)
                 last = [*(i for i in range(len(axes)) if i not in (first, second)), first, second]
                 x = B.diagonal(b, B.permute(b, x, last), 0, 0, size)
                 axes = [*(axes[i] for i in last[:-2]), name]
         return Term(b, x, axes)
 
 
-def _multiplied(call: Call, one: Term, other: Term, needed: Sequence[str]) -> Term:
+def _multiplied(one: Term, other: Term, needed: Sequence[str]) -> Term:
     """Return the product of two terms, summed over the axes that nothing else needs."""
     b = one.b
     one = one.summed([axis for axis in one.axes if axis in other.axes or axis in needed])
@@ -66,7 +72,7 @@ def _multiplied(call: Call, one: Term, other: Term, needed: Sequence[str]) -> Te
     rows, columns = product(one.sizes(left)), product(other.sizes(right))
     x = B.reshape(b, one.ordered([*batch, *left, *inner]), [outer, rows, depth])
     y = B.reshape(b, other.ordered([*batch, *inner, *right]), [outer, depth, columns])
-    made = call.aten("bmm", x, y) if inner else B.pointwise(b, "mul", x, y)
+    made = matmul.product(b, x, y) if inner else B.pointwise(b, "mul", x, y)
     sizes = [*one.sizes(batch), *one.sizes(left), *other.sizes(right)]
     return Term(b, B.reshape(b, made, sizes), [*batch, *left, *right])
 
@@ -83,7 +89,7 @@ def _parsed(equation: str, values: Sequence[Value]) -> tuple[list[list[str]], li
     def names(text: str, width: int) -> list[str]:
         before, dots, after = text.partition("...")
         if not all(c.isalpha() for c in before + after) or width < 0 or (width and not dots):
-            raise ShapeError(f"Einsum: the equation {equation!r} does not fit operands of these ranks")
+            raise ShapeError(f"einsum: the equation {equation!r} does not fit operands of these ranks")
         return [*before, *(str(most - i) for i in range(width, 0, -1)), *after]
 
     operands = [names(text, width) for text, width in zip(texts, widths, strict=True)]
@@ -94,19 +100,20 @@ def _parsed(equation: str, values: Sequence[Value]) -> tuple[list[list[str]], li
     return operands, [*(str(i) for i in range(most)), *rest]
 
 
-@row("Einsum")
-def _einsum(call: Call) -> Value:
-    b, values = call.b, call.values()
-    operands, wanted = _parsed(call.attr("equation"), values)
-    terms = [Term(b, x, axes).without_repeats() for x, axes in zip(values, operands, strict=True)]
+def einsum(b: Builder, equation: str, operands: Sequence[Value], *, path: Any = None) -> Value:
+    """torch.einsum; the operands are multiplied from left to right, whatever `path` says."""
+    axes, wanted = _parsed(equation, operands)
+    terms = [Term(b, x, names).without_repeats() for x, names in zip(operands, axes, strict=True)]
     sizes: dict[str, DimExpr] = {}
     for term in terms:
-        sizes.update({axis: term.size(axis) for axis in term.axes if B.is_one(sizes.get(axis, 1))})
+        for axis, size in zip(term.axes, term.sizes(term.axes), strict=True):
+            if B.is_one(found := sizes.get(axis, 1)) or B.is_known(size) and not B.is_known(found):
+                sizes[axis] = found if B.is_one(size) else size
     terms = [_fitted(term, sizes) for term in terms]
     made = terms[0]
     for i, other in enumerate(terms[1:], 2):
         later = [axis for term in terms[i:] for axis in term.axes]
-        made = _multiplied(call, made, other, [*wanted, *later])
+        made = _multiplied(made, other, [*wanted, *later])
     return made.summed(wanted).ordered(wanted)
 
 
@@ -117,5 +124,28 @@ def _fitted(term: Term, sizes: dict[str, DimExpr]) -> Term:
     x = term.ordered([*(axis for axis in term.axes if axis not in kept), *kept])
     x = B.reshape(b, x, term.sizes(kept))
     for i, axis in enumerate(kept):
-        x = B.of_size(b, "Einsum", x, i, sizes[axis])
+        x = B.of_size(b, "einsum", x, i, sizes[axis])
     return Term(b, x, kept)
+
+
+def complex_einsum(b: Builder, equation: str, operands: Sequence[Operand], *, path: Any = None) -> Complex:
+    """Return the sum of the products of one part of each operand: with n imaginary parts times i^n."""
+    made: list[Value | None] = [None, None]
+    parts = [
+        [(0, real_of(x)), *([(1, imaginary_of(b, x))] if isinstance(x, Complex) else [])] for x in operands
+    ]
+    for chosen in combinations(*parts):
+        n = sum(power for power, _ in chosen)
+        term, sum_ = einsum(b, equation, [x for _, x in chosen]), made[n % 2]
+        if sum_ is None:  # in both parts the first term is positive
+            made[n % 2] = term
+        else:
+            made[n % 2] = B.pointwise(b, "sub" if n % 4 > 1 else "add", sum_, term)
+    real, imaginary = made
+    assert real is not None and imaginary is not None
+    return Complex(real, imaginary)
+
+
+OPS: tuple[Op, ...] = ()
+COMPOSITES: tuple[Composite, ...] = (Composite(("aten.einsum.default",), einsum),)
+ROWS: dict[str, Converter] = {"aten.einsum.default": complex_einsum}
