@@ -113,15 +113,13 @@ def _import_as_given(script: Script, run: Callable[..., Graph]) -> Graph:
         return run(first)
     except REFUSALS as refused:
         reason = refused
-    if first.leaves_open:
+    every = frozenset(first.doubts)
+    for doubts in dict.fromkeys((*(frozenset([doubt]) for doubt in sorted(every)), every) if every else ()):
         with suppress(*REFUSALS):
-            return run(Assumptions(broadcasts_as_example=True))
-    if first.unbinds:
-        with suppress(*REFUSALS):
-            return run(Assumptions(unbinds_as_example=True))
+            return run(Assumptions(as_example=doubts))
     for names in _fixed(script):
         try:
-            graph = run(Assumptions(fixed=names, unbinds_as_example=first.unbinds))
+            graph = run(Assumptions(fixed=names, as_example=every))
         except REFUSALS as refused:
             reason = refused
         else:
@@ -129,7 +127,7 @@ def _import_as_given(script: Script, run: Callable[..., Graph]) -> Graph:
             return graph
     for names in _frozen(script):
         try:
-            graph = run(Assumptions(frozen=names, fixed=everything, unbinds_as_example=first.unbinds))
+            graph = run(Assumptions(frozen=names, fixed=everything, as_example=every))
         except REFUSALS:
             continue
         _LOG.warning("constants of the program, not given by calls: %s; %s", ", ".join(sorted(names)), reason)
@@ -256,8 +254,8 @@ class ScriptImporter(Walk):
     def _keep(self, condition: Any) -> None:
         parts = condition.args if isinstance(condition, sympy.Or) else (condition,)
         if len(parts) > 1 and not self.inputs.decide(condition):  # nor is 1 more than the example's size
-            self.assumptions.leaves_open = True
-            if not self.assumptions.broadcasts_as_example:
+            self.assumptions.doubts.add("broadcasting")
+            if "broadcasting" not in self.assumptions.as_example:
                 return
         for part in sorted(parts, key=lambda part: -len(part.free_symbols)):  # equal sizes before sizes of 1
             found = self._solved(part)

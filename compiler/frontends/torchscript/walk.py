@@ -29,10 +29,10 @@ from .values.values import Maybe, Object, Tensor, Variant, check_read, is_run_ti
 class Assumptions:
     """Results of earlier walks: `sizes` of inputs that are always some number or another size;
     `state`: attributes that calls change; `frozen`: arguments whose numbers and strings are constants;
-    `fixed`: those for which None or presence is the example's; `unbinds`: axes of run-time length may be
-    unbound, `unbinds_as_example`: into as many parts as in the example; `leaves_open`: sizes of the inputs
-    may be broadcast with others, `broadcasts_as_example`: if they are 1 there; `may_call_torch`: PyTorch is
-    called for operators without a kernel; `steps`: of all walks; `examples`: the example's sizes for which
+    `fixed`: those for which None or presence is the example's; `doubts`: what the example could decide:
+    into how many parts an axis of run-time length is unbound ("unbinding"), whether a size of 1 is broadcast
+    with one that is not the inputs' ("broadcasting"); `as_example`: what it does; `may_call_torch`: PyTorch
+    is called for operators without a kernel; `steps`: of all walks; `examples`: the example's sizes for which
     `sizes` may have entries, by name; `chosen`: those of `sizes` that broadcasting takes from the example;
     `squeezed`: sizes that squeezing takes to be "1" or "not 1", as in the example; `is_operator_refused`: an
     operator of tensors was refused."""
@@ -41,10 +41,8 @@ class Assumptions:
     state: dict[str, Any] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
-    unbinds: bool = False
-    unbinds_as_example: bool = False
-    leaves_open: bool = False
-    broadcasts_as_example: bool = False
+    doubts: set[str] = field(default_factory=set)
+    as_example: frozenset[str] = frozenset()
     may_call_torch: bool = False
     steps: Steps = field(default_factory=Steps)
     examples: dict[str, int] = field(default_factory=dict)

@@ -97,8 +97,8 @@ def unbind(importer: Walk, node: Any, x: Tensor, dim: int = 0) -> Any:
     if isinstance(size, int):
         return NotImplemented
     assumptions, example = importer.assumptions, importer.example_of(size)
-    if example is None or not (assumptions.unbinds_as_example or _is_unpacked(node)):
-        assumptions.unbinds = True
+    if example is None or not ("unbinding" in assumptions.as_example or _is_unpacked(node)):
+        assumptions.doubts.add("unbinding")
         return library.run(importer, "unbind", [x, dim])
     importer.require_equal(size, example)
     return NotImplemented
