@@ -25,7 +25,7 @@ from ..ir.types import ScalarType, TensorType
 from ..ops import build as B
 from ..ops.complex import DTYPES as PARTS
 from ..ops.complex import Complex, as_output
-from ..ops.conditions import add_guard, truth
+from ..ops.conditions import add_guard, append_guard, truth
 from ..ops.rules import is_opaque, may_equal
 from .dtypes import DTYPE_OF, TORCH_DTYPES, complex_name, dtype_name, element_name
 from .fallback import (
@@ -313,16 +313,16 @@ class FxImporter(Importer):
         message = f"{expr}, a value read from a tensor, must be {' and '.join(limits)}"
         for limit, bound in ((sympy.Ge, low), (sympy.Le, high)):
             if bound is not None:
-                condition = truth(self.builder, limit(expr, bound, evaluate=False))
-                self.builder.apply("guard", condition, message=message)
+                append_guard(self.builder, limit(expr, bound, evaluate=False), message)
         return expr
 
     def _import_known(self, x: Value, expected: DimExpr) -> DimExpr:
         """Read a number from a tensor that the program assumes to be `expected`."""
         found = self.builder.one("item", x)
         right = self.builder.one("int_eq", found, self.builder.size(expected))
-        message = f"a value read from a tensor must be {format_dim(expected)}"
-        self.builder.apply("guard", right, message=message)
+        message = f"a value read from a tensor must be {format_dim(expected)}; it is "
+        parts = self.builder.one("literal", value=message), self.builder.one("to_str", found)
+        self.builder.apply("guard", right, self.builder.one("str_concat", *parts))
         return expected
 
     def _import_truth(self, x: Value, found: torch.SymBool) -> Value:

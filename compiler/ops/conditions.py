@@ -9,9 +9,9 @@ from typing import Any
 
 import sympy
 
-from ..ir.dims import DimExpr, simplify
+from ..ir.dims import DimExpr, simplify, symbol
 from ..ir.errors import ShapeError, UnsupportedOp
-from ..ir.graph import FOUND, Builder, Value
+from ..ir.graph import FOUND, Builder, Node, Value
 from ..ir.ranges import always_at_most
 
 #: sympy's relation -> (our op, whether its sides are exchanged).
@@ -38,7 +38,16 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
         if not is_proved(b, part):
             if b.assume is not None:
                 b.assume(part)
-            b.apply("guard", truth(b, part), message=_without_names(b, part, message))
+            append_guard(b, part, message)
+
+
+def append_guard(b: Builder, condition: Any, message: str) -> None:
+    """Append a guard that `condition` holds, whatever the contract proves."""
+    holds = truth(b, condition)
+    if text := _with_numbers(b, condition, message):
+        b.apply("guard", holds, text)
+    else:
+        b.apply("guard", holds, message=_without_names(b, condition, message))
 
 
 def equation(one: DimExpr, other: DimExpr) -> Any:
@@ -49,6 +58,29 @@ def equation(one: DimExpr, other: DimExpr) -> Any:
     if has_clamps and isinstance(difference := simplify(one - other), int):
         return sympy.true if difference == 0 else sympy.false
     return sympy.Eq(one, other, evaluate=not has_clamps)
+
+
+def _with_numbers(b: Builder, condition: Any, message: str) -> Value | None:
+    """Return a message with the values, known at run time, of the numbers that a condition reads from
+    tensors; None if it reads none."""
+    names = sorted(str(name) for name in condition.free_symbols if str(name) not in b.graph.symbols)
+    reads = {node.attrs.get("symbol"): node for node in b.graph.nodes() if node.op == "item"} if names else {}
+    text = b.one("literal", value=message) if any(map(reads.get, names)) else None
+    for word, name in zip(("; here", *[", and"] * len(names)), filter(reads.get, names), strict=False):
+        source = f"read from {_tensor_read(reads[name])}"
+        known = name if re.search(rf"\b{re.escape(name)}\b", message) else ""
+        words = f"{word} {known}, {source}, is " if known else f"{word} a number {source} is "
+        for part in (b.one("literal", value=words), b.one("to_str", b.size(symbol(name)))):
+            text = b.one("str_concat", text, part)
+    return text
+
+
+def _tensor_read(read: Node) -> str:
+    """Return the name of the input whose element an `item` reads, or "a computed tensor"."""
+    value = read.arg(0)
+    while value.node is not None and len(value.node.args) == 1:
+        value = value.node.arg(0)
+    return "a computed tensor" if value.node is not None else value.name
 
 
 def _without_names(b: Builder, condition: Any, message: str) -> str:

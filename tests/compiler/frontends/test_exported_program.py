@@ -209,7 +209,7 @@ class Assumes(torch.nn.Module):
     ("check", "right", "wrong", "message"),
     [
         (lambda n, m, size: n == 3, (3, 1), (4, 1), "must be 3"),
-        (lambda n, m, size: n == size, (2, 1), (3, 1), "must be s0; here s0 is 2"),
+        (lambda n, m, size: n == size, (2, 1), (3, 1), "must be s0; it is 3; here s0 is 2"),
         (lambda n, m, size: n == 2 * size, (4, 1), (5, 1), "must be 2\\*s0"),
         (lambda n, m, size: n == m, (5, 5), (5, 4), "Eq"),
         (lambda n, m, size: m, (True, True), (True, False), "must be True"),
