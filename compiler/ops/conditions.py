@@ -43,11 +43,11 @@ def add_guard(b: Builder, condition: Any, message: str) -> None:
 
 def append_guard(b: Builder, condition: Any, message: str) -> None:
     """Append a guard that `condition` holds, whatever the contract proves."""
-    holds = truth(b, condition)
+    holds, message = truth(b, condition), _without_names(b, condition, message)
     if text := _with_numbers(b, condition, message):
         b.apply("guard", holds, text)
     else:
-        b.apply("guard", holds, message=_without_names(b, condition, message))
+        b.apply("guard", holds, message=message)
 
 
 def equation(one: DimExpr, other: DimExpr) -> Any:
@@ -64,6 +64,7 @@ def _with_numbers(b: Builder, condition: Any, message: str) -> Value | None:
     """Return a message with the values, known at run time, of the numbers that a condition reads from
     tensors; None if it reads none."""
     names = sorted(str(name) for name in condition.free_symbols if str(name) not in b.graph.symbols)
+    names = [name for name in names if not name.startswith(FOUND)]
     reads = {node.attrs.get("symbol"): node for node in b.graph.nodes() if node.op == "item"} if names else {}
     text = b.one("literal", value=message) if any(map(reads.get, names)) else None
     for word, name in zip(("; here", *[", and"] * len(names)), filter(reads.get, names), strict=False):

@@ -68,12 +68,12 @@ def _multiplied(one: Term, other: Term, needed: Sequence[str]) -> Term:
     shared = [axis for axis in one.axes if axis in other.axes]
     batch, inner = ([axis for axis in shared if (axis in needed) is wanted] for wanted in (True, False))
     left, right = ([axis for axis in each.axes if axis not in shared] for each in (one, other))
-    outer, depth = product(one.sizes(batch)), product(one.sizes(inner))
+    sizes, depth = one.sizes(batch), product(one.sizes(inner))
     rows, columns = product(one.sizes(left)), product(other.sizes(right))
-    x = B.reshape(b, one.ordered([*batch, *left, *inner]), [outer, rows, depth])
-    y = B.reshape(b, other.ordered([*batch, *inner, *right]), [outer, depth, columns])
+    x = B.reshape(b, one.ordered([*batch, *left, *inner]), [*sizes, rows, depth])
+    y = B.reshape(b, other.ordered([*batch, *inner, *right]), [*sizes, depth, columns])
     made = matmul.product(b, x, y) if inner else B.pointwise(b, "mul", x, y)
-    sizes = [*one.sizes(batch), *one.sizes(left), *other.sizes(right)]
+    sizes = [*sizes, *one.sizes(left), *other.sizes(right)]
     return Term(b, B.reshape(b, made, sizes), [*batch, *left, *right])
 
 

@@ -87,3 +87,24 @@ def test_sizes_of_one_name_are_checked() -> None:
         pytest.raises(shapevm.Error, match="s1 is 5"),
     ):
         exe(torch.randn(3, 4), torch.randn(5, 4))
+
+
+class Attention(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) * 0.25
+        return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
+
+
+@pytest.mark.parametrize("door", ["export", "trace"])
+def test_attention_in_einsums_is_one_kernel(door: str) -> None:
+    model, dims = Attention(), {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+
+    def given(n: int) -> tuple[Tensor, ...]:
+        return torch.randn(2, 7, 4, 8), torch.randn(2, n, 4, 8), torch.randn(2, n, 4, 8)
+
+    program = model if door == "export" else torch.jit.trace(model, given(5))
+    with shapevm.compile(program, given(5), dynamic_shapes=(dims,) * 3, strategy="generic") as exe:
+        assert [kernel.label for kernel in exe.machine.kernels] == ["attention"]
+        for n in (5, 1, 33):
+            args = given(n)
+            torch.testing.assert_close(exe(*args), model(*args))
