@@ -10,6 +10,7 @@ import click
 
 from ..build.options import Options, default_of, row_of
 
+_MAX_CHOICES = 40  # characters: longer lists are in the text, which is wrapped
 _FLAGGED = {known.name: known for known in fields(Options)}
 
 
@@ -25,9 +26,14 @@ def flag(name: str) -> Callable[[Any], Any]:
     if row.parse_one is not None:
         return click.option(f"--{dashed}", type=row.parse_one, metavar=row.form, help=row.meaning)
     if row.choices:
-        kind = click.Choice([choice for choice in row.choices if choice is not None])
-        text = row.meaning + (" (repeatable)" if row.is_many else _shown(known))
-        return click.option(f"--{dashed}", type=kind, multiple=row.is_many, help=text)
+        choices = [choice for choice in row.choices if choice is not None]
+        is_long = sum(map(len, choices)) > _MAX_CHOICES
+        text = row.meaning + (f": {', '.join(choices)}" if is_long else "")
+        text += " (repeatable)" if row.is_many else _shown(known)
+        return click.option(
+            f"--{dashed}", type=click.Choice(choices), multiple=row.is_many, help=text,
+            metavar=name.upper() if is_long else None,
+        )  # fmt: skip
     return click.option(f"--{dashed}/--no-{dashed}", default=None, help=row.meaning)
 
 

@@ -254,6 +254,12 @@ def test_inspect(run, artifact):
     assert data["along"] == {"n": {"sum": [], "h": []}}
 
 
+@pytest.mark.parametrize("command", main.list_commands(None))
+def test_help_has_80_columns(command):
+    done = click.testing.CliRunner().invoke(main, [command, "--help"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0 and max(map(len, done.output.splitlines())) <= 80
+
+
 def test_settings(run, monkeypatch):
     monkeypatch.setenv("SHAPEVM_PLANS", "7")
     printed = run("settings").splitlines()
