@@ -269,9 +269,11 @@ def _summing(op: str) -> Callable[..., Value]:
     ) -> Value:
         axes = B.axes_of(op, dim, len(B.shape_of(x)))
         x = B.cast_to(b, x, dtype or to_sum(B.dtype_of(x)))
+        if dtype == "bool":
+            return B.reduce(b, {"sum": "reduce_any", "prod": "reduce_all"}[op], x, axes, keepdim)
         return B.in_f32(b, lambda v: B.reduce(b, f"reduce_{op}", v, axes, keepdim), x)
 
-    expand.__doc__ = f"The {op} over the named axes (all for none); integers and bool in i64."
+    expand.__doc__ = f"The {op} over the named axes (all for none); integers and bool in i64, if not in bool."
     return expand
 
 

@@ -55,6 +55,9 @@ SUMS: list[Case] = [
     ("nan sums", lambda x: (x.nansum(1), x.nansum()), ((("n", 5), f32),)),
     ("moments", lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 1, correction=0)), ((("n", 5), f32),)),
     ("corrections", lambda x: (x.std(1, correction=2), x.var(1, correction=0)), ((("n", 5), f32),)),
+    *all_of(
+        "in bool", lambda x: ((x > 0).prod(1, dtype=boolean), x.sum(0, dtype=boolean)), f32, i64, boolean
+    ),
     ("products", lambda x: (x.prod(1), x.prod(0, keepdim=True), x.prod(1, dtype=f64)), ((("n", 5), f32),)),
     ("any, all", lambda x: (x.any(0), x.all((0, 1)), x.all(1, keepdim=True)), ((("n", 5), u8),)),
     (
