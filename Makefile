@@ -68,9 +68,10 @@ fenced: $(BUILT) ## a share of the numeric tests as for AVX2 alone, tensors betw
 # Debian's packages, where they are not there yet; see tests/runtime_c/test_aarch64.py.
 AARCH64 = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo)
+APT = $(AS_ROOT) apt-get -qq -o DPkg::Lock::Timeout=300 # another installation may be running
 aarch64-tools:
-	@which aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null || { $(AS_ROOT) apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends $(AARCH64); }
+	@which aarch64-linux-gnu-gcc qemu-aarch64-static >/dev/null || { $(APT) update && \
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends $(AARCH64); }
 
 aarch64: $(BUILT) aarch64-tools ## artifacts for AArch64 under qemu against x86-64-v3's bits; installs the cross compiler
 	AARCH64_REQUIRED=1 $(PY) -m pytest tests/runtime_c/test_aarch64.py -q $(ARGS)
@@ -79,16 +80,16 @@ aarch64: $(BUILT) aarch64-tools ## artifacts for AArch64 under qemu against x86-
 ENGINES = build/engines
 ENGINES_PIP = $(ENGINES)/bin/python -m pip --disable-pip-version-check --no-input install -q
 java:
-	@which java >/dev/null || { $(AS_ROOT) apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends default-jre-headless; }
+	@which java >/dev/null || { $(APT) update && \
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends default-jre-headless; }
 
 browser:
-	@which chromium >/dev/null || { $(AS_ROOT) apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends chromium; }
+	@which chromium >/dev/null || { $(APT) update && \
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends chromium; }
 
 rust:
-	@which rustc >/dev/null || { $(AS_ROOT) apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get -qq install -y --no-install-recommends rustc; }
+	@which rustc >/dev/null || { $(APT) update && \
+	DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends rustc; }
 
 integrations: $(BUILT) java ## Ray, Beam and Spark themselves, with workers killed in the middle; installs them and a Java runtime
 	rm -rf $(ENGINES)/wheel

@@ -173,7 +173,15 @@ _FUNCTIONAL = {
     "aten.floor_divide_.Tensor": "aten.floor_divide.default",
     "aten.pow_.Tensor": "aten.pow.Tensor_Tensor",
     "aten.float_power_.Tensor": "aten.float_power.Tensor_Tensor",
-}
+    **{
+        f"aten.__i{name}__.{suffix}": f"aten.{functional}.{suffix}"
+        for name, functional in (
+            ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"), ("lshift", "__lshift__"),
+            ("rshift", "__rshift__"),
+        )
+        for suffix in ("Tensor", "Scalar")
+    },
+}  # fmt: skip
 
 
 def _in_place(importer: Walk, overload: str, schema: Any, args: Sequence[Any]) -> Tensor:

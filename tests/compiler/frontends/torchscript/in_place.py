@@ -172,3 +172,20 @@ def clones_are_apart(xs: list[Tensor], ys: list[Tensor]) -> list[Tensor]:
 @program((x(4), torch.tensor([1.0, 2.0, -3.0, 0.5])), (x(1), x(1).exp()), (x(0), x(0)))
 def powers_and_quotients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (a * 3).floor_divide_(b), a.abs().pow_(b), a.abs().double().float_power_(b)
+
+
+@program(
+    (torch.tensor([True, False, True]), torch.tensor([True, True, False]), torch.tensor([9, 4, 3])),
+    (torch.tensor([False]), torch.tensor([True]), torch.tensor([7])),
+)
+def bits_in_place(a: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    c, m = b.clone(), n.clone()
+    a &= b
+    c |= a
+    c ^= b
+    m <<= 2
+    m |= 1
+    m &= n
+    m ^= 3
+    n >>= n % 3
+    return a, c, m
