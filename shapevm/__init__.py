@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .calls.profiles import record
     from .calls.value_info import ValueInfo
     from .compiler.frontends.importer import converter
-    from .compiler.ir.errors import ArchiveError, UnsupportedOp
+    from .compiler.ir.errors import UnsupportedOp
     from .program.executable import Executable
     from .program.statistics import Stats
     from .pytorch.accelerated import accelerate
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .vm.cancel import CancelFlag
     from .vm.codes import Strategy
     from .vm.errors import (
+        ArchiveError,
         ArgumentError,
         ArtifactError,
         DeadlineExceeded,
@@ -52,7 +53,7 @@ _MODULES = ("errors", "llm", "nn", "onnx")
 _LAZY = {
     "ArgumentError": ".vm.errors", "ArtifactError": ".vm.errors", "DeadlineExceeded": ".vm.errors",
     "DtypeError": ".vm.errors", "LimitExceeded": ".vm.errors", "Options": ".build.options",
-    "PrometheusCollector": ".reports.metrics", "ArchiveError": ".compiler.ir.errors",
+    "PrometheusCollector": ".reports.metrics", "ArchiveError": ".vm.errors",
     "Error": ".vm.errors", "Executable": ".program.executable", "ShapeError": ".vm.errors",
     "Stats": ".program.statistics", "UnsupportedOp": ".compiler.ir.errors", "get_threads": ".vm.host",
     "record": ".calls.profiles", "accelerate": ".pytorch.accelerated", "runner_path": ".runner",

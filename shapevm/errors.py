@@ -1,5 +1,4 @@
-"""All errors of loading and running programs, ArchiveError and UnsupportedOp of `compile`, and errors of text
-files.
+"""All errors of loading and running programs, UnsupportedOp of `compile`, and errors of text files.
 
 Each is an `Error` and, where one fits, a built-in exception: a ShapeError is a ValueError. The message is one
 sentence. docs/artifact.md lists them with their codes in C.
@@ -10,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .vm.errors import (
+    ArchiveError,
     ArgumentError,
     ArtifactError,
     Cancelled,
@@ -38,7 +38,7 @@ from .vm.errors import (
 from .vm.tokens import AssemblyError
 
 if TYPE_CHECKING:
-    from .compiler.ir.errors import ArchiveError, TextError, UnsupportedOp
+    from .compiler.ir.errors import TextError, UnsupportedOp
 
 __all__ = [
     "ArchiveError", "ArgumentError", "ArtifactError", "AssemblyError", "Cancelled", "CompileError",
@@ -50,8 +50,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ArchiveError, TextError and UnsupportedOp on first use: they belong to the compiler."""
-    if name not in ("ArchiveError", "TextError", "UnsupportedOp"):
+    """Import TextError and UnsupportedOp on first use: they belong to the compiler."""
+    if name not in ("TextError", "UnsupportedOp"):
         raise AttributeError(f"module 'shapevm.errors' has no attribute {name!r}")
     from .compiler.ir import errors
 

@@ -40,6 +40,11 @@ class InputError(ArgumentError):
     """An input is missing, has no name, or is unknown. C has no separate code for that."""
 
 
+class ArchiveError(Error, ValueError):
+    """A file is no archive of torch.jit.save or torch.export.save, nor an ONNX model, or it is damaged. C has
+    no code for that: it reads none."""
+
+
 class FileError(Error, OSError):
     """The operating system refused a file or a mapping."""
 
@@ -154,7 +159,7 @@ TABLE: Final[tuple[tuple[int, str, type[Error]], ...]] = (
 
 PUBLIC: Final = "shapevm.errors"  # the module that tracebacks name
 
-Error.__module__ = InputError.__module__ = PUBLIC
+Error.__module__ = InputError.__module__ = ArchiveError.__module__ = PUBLIC
 for _code, _name, _class in TABLE:
     _class.code, _class.name, _class.__module__ = _code, _name, PUBLIC
 

@@ -6,7 +6,7 @@ Every message is one full sentence; `source` is the model's line ("model.py:31")
 
 from __future__ import annotations
 
-from ...vm.errors import PUBLIC, DtypeError, Error, GuardError, ShapeError
+from ...vm.errors import PUBLIC, ArchiveError, DtypeError, Error, GuardError, ShapeError
 
 
 class UnsupportedOp(Error, NotImplementedError):
@@ -21,11 +21,7 @@ class TextError(Error, ValueError):
     """Text is not a graph, type or kernel spec, or a graph holds data that text cannot represent."""
 
 
-class ArchiveError(Error, ValueError):
-    """A file is no archive of torch.jit.save or torch.export.save, nor an ONNX model, or it is damaged."""
-
-
-for _class in (UnsupportedOp, TextError, ArchiveError):
+for _class in (UnsupportedOp, TextError):
     _class.__module__ = PUBLIC
 
 __all__ = [

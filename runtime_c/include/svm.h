@@ -419,9 +419,10 @@ int32_t svm_request_wait(svm_program *program, int32_t timeout_ms, svm_request *
 /* 1 while a compiler is attached and does not wait in svm_request_wait, or is about to wake. */
 int32_t svm_compiler_is_busy(svm_program *program);
 
-/* From now on a fork waits until every compiler is in svm_request_wait, where it stays until the fork is over: a
- * child must not inherit locks of the host that a compiler held. Meanwhile the forking thread calls `rest`, up to
- * 4000 times, without locks of this library. It sleeps a moment, or returns 0 to fork at once. NULL: no waiting. */
+/* From now on a fork waits until every compiler is in svm_request_wait, where it stays until the fork is
+ * over: a child must not inherit locks of the host that a compiler held. Meanwhile the forking thread calls
+ * `rest`, up to 4000 times, without locks of this library. It sleeps a moment, or returns 0 to fork at once.
+ * NULL: no waiting. */
 void svm_rest_before_forks(int32_t (*rest)(void));
 
 /* When a kernel's entries request exact code under auto. The work of a launch is its flops or bytes, as its

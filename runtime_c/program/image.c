@@ -33,9 +33,10 @@ static int is_chunked(int32_t id) { return id == SVM_SECTION_BLOBS || id == SVM_
 static int32_t check_header(const svm_file_header *h, uint64_t size, svm_error *error) {
   static const uint8_t magic[8] = SVM_FILE_MAGIC;
   if (size < HEAD_BYTES || memcmp(h->magic, magic, sizeof magic)) {
-    return status_fail(error, SVM_ERROR_ARTIFACT,
-                       "artifact: this is no .svm file (its first bytes are not the magic number); compile a model "
-                       "with shapevm compile");
+    return status_fail(
+        error, SVM_ERROR_ARTIFACT,
+        "artifact: this is no .svm file (its first bytes are not the magic number); compile a model "
+        "with shapevm compile");
   }
   if (h->format_version < SVM_FILE_FIRST_VERSION || h->format_version > SVM_FILE_VERSION) {
     return status_fail(error, SVM_ERROR_ARTIFACT,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..vm.cancel import CancelFlag
-from ..vm.errors import ArgumentError, ArtifactError, FileError
+from ..vm.errors import ArchiveError, ArgumentError, ArtifactError, FileError
 from ..vm.files import system_path
 from ..vm.layout import MAGIC
 from ..vm.spelling import nearest
@@ -71,8 +71,6 @@ def check_file(path: str | Path) -> None:
 def _check_content(path: Path, suffix: str) -> None:
     """Raise ArgumentError for a file with a model's suffix whose content is of another known kind."""
     import zipfile  # `load` does not need it
-
-    from ..compiler.ir.errors import ArchiveError
 
     try:
         with open(path, "rb") as file:
