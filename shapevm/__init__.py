@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .runner import runner_path, sdk
     from .text import CrossEncoder, SentenceEncoder
     from .vm.cancel import CancelFlag
-    from .vm.codes import Strategy
+    from .vm.codes import Strategy, Verify
     from .vm.errors import (
         ArchiveError,
         ArgumentError,
@@ -141,7 +141,7 @@ def compile(
 def load(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview, *, strategy: Strategy | None = None,
     fuel: int | None = None, memory: int | None = None, timeout: float | None = None,
-    call_depth: int | None = None, nesting: int | None = None, verify: str | None = None,
+    call_depth: int | None = None, nesting: int | None = None, verify: Verify | None = None,
     copy: bool | None = None, digest: str | None = None,
     trust: str | os.PathLike[str] | bytes | None = None, native_code: bool | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),

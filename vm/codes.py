@@ -82,6 +82,8 @@ CODES: Final[dict[str, dict[str, tuple[int, str]]]] = {
 #: The names of `CODES["strategy"]`.
 Strategy = Literal["auto", "jit", "bucket", "generic"]
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+#: When weights are compared with their hashes: names of `CODES["verify"]` without "auto".
+Verify = Literal["full", "lazy", "none"]
 #: Strategies under which missing exact code is compiled.
 COMPILING: Final = ("auto", "jit")
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..vm.codes import STRATEGIES
+from ..vm.codes import STRATEGIES, Verify
 from ..vm.errors import Cancelled, Error, InputError
 from ..vm.files import check_writable, descriptor_of
 from ..vm.literals import printable_lines
@@ -105,9 +105,7 @@ strategy_option = click.option(
     "--strategy", type=click.Choice(STRATEGIES), help="when exact kernels are compiled; default: the setting"
 )
 _LOADING = (
-    click.option(
-        "--verify", type=click.Choice(["full", "lazy", "none"]), help="when the weights are checked"
-    ),
+    click.option("--verify", type=click.Choice(get_args(Verify)), help="when the weights are checked"),
     click.option("--digest", help="refuse a file with another SHA-256"),
     click.option(
         "--trust",

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..calls.checks import check_flag, check_path
 from ..settings import settings
+from ..vm.codes import Verify
 from ..vm.errors import ArgumentError, ArtifactError, FileError
 from ..vm.files import MAX_TEXT_BYTES, read_regular, replacing
 from ..vm.held_file import HeldFile
@@ -29,7 +30,7 @@ KeyFile = str | os.PathLike[str] | bytes
 class Trust:
     """How far an artifact is trusted: arguments of `shapevm.load`."""
 
-    verify: str | None = None
+    verify: Verify | None = None
     copy: bool | None = None
     digest: str | None = None
     trust: KeyFile | None = None
