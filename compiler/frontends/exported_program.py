@@ -36,7 +36,7 @@ from .decompositions import DECOMPOSITIONS, mistyped, typed_as_eager
 from .dtypes import dtype_name
 from .dynamic_shapes import int_symbols, named_sizes, user_inputs
 from .export import sizes_are_alike
-from .functional import functional, with_module, with_selects
+from .functional import changes_memory, functional, may_share, with_module, with_selects
 from .fx_nodes import FxImporter, array_of, is_operator
 from .guards import Shapes, changes, excludes_0_and_1, narrow, parse_guard, parts_of, shown_guard
 from .importer import find_converter
@@ -62,13 +62,15 @@ def load_program(path: str | os.PathLike[str]) -> ExportedProgram:
         ) from error
 
 
-def decomposition_table() -> Any:
+def decomposition_table(is_changing: bool = False) -> Any:
     """Return torch's decompositions of operators that have no converter here. Those that draw random numbers
-    are not decomposed, because that would change the draws."""
+    are not decomposed, because that would change the draws. `is_changing`: memory is changed in place, so
+    that what may be a view, as the result of einsum, is to be shown as one."""
     table = torch.export.default_decompositions()
     for overload in list(table):
         is_random = torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
-        if is_random or overload in LOSSES or find_converter(str(overload)) is not None:
+        is_known = find_converter(str(overload)) is not None
+        if is_random or overload in LOSSES or (is_known and not (is_changing and may_share(overload))):
             del table[overload]
     table.update(DECOMPOSITIONS)
     return table
@@ -76,7 +78,8 @@ def decomposition_table() -> Any:
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return `program` without in-place operators and decomposed by `decomposition_table`."""
-    table, before = decomposition_table(), _fixed_sizes(user_inputs(program))
+    table = decomposition_table(changes_memory(program.graph_module))
+    before = _fixed_sizes(user_inputs(program))
     with sizes_are_alike(), losses_are_traced(), typed_as_eager(program.graph), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch's own, on copying its programs
         made = _remove_effect_tokens(program.run_decompositions(table))  # nodes keep their order as it is

@@ -73,14 +73,15 @@ def with_module(program: ExportedProgram, module: torch.fx.GraphModule) -> Expor
 
 def with_selects(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Return a module that changes memory with each element of an unbind as a select: torch's own functional
-    form of an unbind whose elements are changed has the example's sizes. Return others unchanged. Raises
-    UnsupportedOp if windows of unfold are changed, which torch's form does wrongly."""
+    form of an unbind whose elements are changed has the example's sizes. Operators that return their argument
+    say so. Return others unchanged. Raises UnsupportedOp if windows of unfold are changed, which torch's form
+    does wrongly."""
     nodes = list(module.graph.nodes)
     for node in filter(_changes_memory, nodes):
         _check_no_windows(node)
-    unbinds = {node for node in nodes if node.target is aten.unbind.int and all(map(_is_element, node.users))}
-    if not unbinds or not any(map(_changes_memory, nodes)):
+    if not changes_memory(module):
         return module
+    unbinds = {node for node in nodes if node.target is aten.unbind.int and all(map(_is_element, node.users))}
     graph, made = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     for node in nodes:
         if _is_element(node) and node.args[0] in unbinds:
@@ -88,9 +89,26 @@ def with_selects(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             args = (made[x], axis, node.args[1])
             made[node] = graph.create_node("call_function", aten.select.int, args, name=node.name)
             made[node].meta = dict(node.meta)
+        elif is_operator(node) and _is_itself(node):
+            whole = (made[node_argument(node)],)
+            made[node] = graph.create_node("call_function", aten.alias.default, whole, name=node.name)
+            made[node].meta = dict(node.meta)
         elif node not in unbinds:
             made[node] = graph.node_copy(node, made.__getitem__)
     return torch.fx.GraphModule(module, graph)
+
+
+def changes_memory(module: torch.fx.GraphModule) -> bool:
+    """Whether an operator of a module changes its arguments."""
+    return any(map(_changes_memory, module.graph.nodes))
+
+
+def may_share(overload: Any) -> bool:
+    """Whether the result of an operator may be its argument, or a view of it, without its schema saying so,
+    as a composite of torch may."""
+    name = overload._schema.name.removeprefix("aten::")
+    has_alias = any(result.alias_info is not None for result in overload._schema.returns)
+    return not has_alias and is_composite(overload) and name not in _FRESH
 
 
 def _is_element(node: torch.fx.Node) -> bool:
@@ -153,6 +171,8 @@ def _is_itself(node: torch.fx.Node) -> bool:
     dtype."""
     if node.target is aten.dropout.default:
         return not schema_arguments(node)[2]
+    if node.target is aten.type_as.default:
+        return _dtype(node_argument(node)) == _dtype(node)
     if node.target is not aten.to.dtype:
         return False
     x, dtype, _, is_copied, order = schema_arguments(node)

@@ -24,7 +24,7 @@ from .control import RULES
 from .dynamic_shapes import axis_dim, int_symbols
 from .export import export_model
 from .exported_program import decomposition_table, import_program
-from .functional import with_selects
+from .functional import changes_memory, with_selects
 from .fx_nodes import FxImporter, is_operator, overload_of, source_of
 from .guards import narrow, parts_of
 from .importer import find_converter
@@ -94,7 +94,7 @@ def retrace(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     functional = torch.func.functionalize(with_selects(module), remove="mutations")
     trace = make_fx(
         functional,
-        decomposition_table=decomposition_table(),
+        decomposition_table=decomposition_table(changes_memory(module)),
         tracing_mode="symbolic",
         _allow_non_fake_inputs=True,
     )

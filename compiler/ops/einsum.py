@@ -117,6 +117,16 @@ def einsum(b: Builder, equation: str, operands: Sequence[Value], *, path: Any = 
     return made.summed(wanted).ordered(wanted)
 
 
+def permutation(equation: str, operands: Sequence[Operand]) -> list[int] | None:
+    """Return the order of the axes of the only operand, of which PyTorch gives a view; None if the result is
+    computed."""
+    (x, *others) = operands
+    if others or not isinstance(x, Value):
+        return None
+    (axes,), wanted = _parsed(equation, [x])
+    return [axes.index(axis) for axis in wanted] if sorted(axes) == sorted(set(wanted)) else None
+
+
 def _fitted(term: Term, sizes: dict[str, DimExpr]) -> Term:
     """Return a term without axes of size 1 that are longer elsewhere; the others have the common sizes."""
     b, x = term.b, term.x

@@ -263,3 +263,25 @@ class Calls(torch.nn.Module):
 
     def forward(self, *args: torch.Tensor) -> Any:
         return self.function(*args)
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        lambda x: torch.einsum("ij->ji", x),
+        lambda x: torch.einsum("ii->i", x),
+        lambda x: torch.nn.functional.dropout(x, 0.5, training=False),
+        lambda x: x.type_as(x),
+    ],
+)
+def test_results_that_are_the_argument_are_changed_with_it(alias: Callable) -> None:
+    """The operators' schemas do not say that the results share the argument's memory."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            alias(x).add_(1)
+            return x * 1
+
+    ours, eagers = torch.arange(9.0).reshape(3, 3), torch.arange(9.0).reshape(3, 3)
+    with shapevm.compile(Model(), (torch.ones(3, 3),), strategy="generic") as exe:
+        assert torch.equal(exe(ours), Model()(eagers)) and torch.equal(ours, eagers)

@@ -46,7 +46,7 @@ VIEWS = (
     "aten.view_as.default", "aten.tensor_split.sections", "aten.tensor_split.indices",
     "aten.swapaxes.default", "aten.movedim.int",
     "aten.unsafe_chunk.default", "aten.numpy_T.default", "aten.swapdims.default", "aten.moveaxis.int",
-    "aten.split.sizes",
+    "aten.split.sizes", "aten.atleast_1d.default", "aten.atleast_2d.default", "aten.atleast_3d.default",
 )  # fmt: skip
 
 #: Nodes whose results are row-major, whatever the layout of their arguments.
@@ -175,7 +175,7 @@ class Tensors:
     def _with_part(self, x: Tensor, new: Value, parent: Value) -> Value:
         """Return the parent of one of several parts along an axis with `new` for that part."""
         assert x.view is not None and x.view.index is not None
-        view, index, axis = x.view, x.view.index, _axis(x.view)
+        view, index, axis = x.view, x.view.index, _axis(x.view, len(B.shape_of(parent)))
         if view.overload.split(".")[1] == "unbind":
             return self._convert(_PARTS["aten.select.int"], [parent, new, axis, index], {})
         parts = self._convert(view.overload, [parent, *view.args], view.kwargs)
@@ -210,9 +210,15 @@ class Tensors:
         )
 
 
-def _axis(view: View) -> int:
-    """Return the axis along which a list of parts is taken."""
+#: Splits of one axis -> which.
+_SPLIT_AXES = {"hsplit": 1, "vsplit": 0, "dsplit": 2}
+
+
+def _axis(view: View, rank: int) -> int:
+    """Return the axis along which a list of parts is taken of a tensor of some rank."""
     name = view.overload.split(".")[1]
+    if name in _SPLIT_AXES:
+        return min(_SPLIT_AXES[name], rank - 1)
     return (view.args[0] if view.args else 0) if name == "unbind" else (*view.args, 0)[1]
 
 

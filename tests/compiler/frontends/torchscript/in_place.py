@@ -177,6 +177,7 @@ def powers_and_quotients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @program(
     (torch.tensor([True, False, True]), torch.tensor([True, True, False]), torch.tensor([9, 4, 3])),
     (torch.tensor([False]), torch.tensor([True]), torch.tensor([7])),
+    (torch.tensor([True]), torch.tensor([True]), torch.tensor([0])),
 )
 def bits_in_place(a: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     c, m = b.clone(), n.clone()
@@ -189,3 +190,18 @@ def bits_in_place(a: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor, Tens
     m ^= 3
     n >>= n % 3
     return a, c, m
+
+
+@program((x(3, 3),), (x(2, 2),), (x(1, 1),), (x(0, 0),))
+def einsum_gives_a_view(a: Tensor) -> tuple[Tensor, Tensor]:
+    turned = torch.einsum("ij->ji", a)
+    turned += torch.arange(a.size(0))
+    return a * 2, turned
+
+
+@program((x(3, 4),), (x(1, 2),), (x(5, 6),))
+def parts_of_columns(a: Tensor) -> Tensor:
+    left, right = torch.hsplit(a, 2)
+    left += 1
+    right *= 2
+    return a + 1
