@@ -65,6 +65,7 @@ _HINTS = (
 _OF_NUMBERS = {"float": "Float", "int": "Int", "truediv": "div"}
 #: The kinds of run-time numbers -> where the values begin with which they are traced.
 _NUMBERS: dict[str, int | float] = {"int": 47, "float": 47.3}
+_NO_FAKE = "its data is not allocated yet"  # an operator of C++ without a fake kernel has read its arguments
 _READS_OF_SIZES = ("aten.sym_size.int", "aten.sym_numel.default")
 _LOG = logging.getLogger("shapevm")
 
@@ -125,8 +126,11 @@ def _reason(error: Exception) -> str:
     """Return why torch did not trace an operator."""
     if isinstance(error, DynamicOutputShapeException | DataDependentOutputException):
         return "the sizes of its results, or values of which PyTorch makes numbers, depend on the data"
-    if isinstance(error, UnsupportedOperatorException):
-        return "PyTorch does not know the sizes of its results for inputs of any size"
+    if isinstance(error, UnsupportedOperatorException) or _NO_FAKE in str(error):
+        return (
+            "PyTorch does not know the sizes of its results for inputs of any size, which "
+            "torch.library.register_fake tells it of an operator of your own"
+        )
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 

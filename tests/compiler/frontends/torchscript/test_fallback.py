@@ -101,3 +101,17 @@ def test_results_whose_sizes_data_decide_are_refused_with_a_sentence() -> None:
         shapevm.UnsupportedOp, match="linalg_lstsq.*the sizes of its results.*depend on the data"
     ):
         shapevm.compile(program, args=(x(4, 3),))
+
+
+def test_an_operator_of_ones_own_needs_a_fake_kernel() -> None:
+    library = torch.library.Library("shapevm_tests", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda a: a * 2, "CPU")
+    program = torch.jit.trace(lambda a: torch.ops.shapevm_tests.twice(a) + 1, (x(3),), check_trace=False)
+    with pytest.raises(
+        shapevm.errors.UnsupportedOp, match="twice.* any size, .* torch.library.register_fake"
+    ):
+        shapevm.compile(program, args=(x(3),))
+    torch.library.register_fake("shapevm_tests::twice", torch.empty_like, lib=library)
+    with shapevm.compile(program, args=(x(3),)) as exe:
+        assert torch.equal(exe(torch.arange(5.0)), torch.arange(5.0) * 2 + 1)
