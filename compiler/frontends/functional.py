@@ -24,14 +24,21 @@ from .nodes import node_argument, operator_of
 from .views import is_composite
 
 aten = torch.ops.aten
+_RESIZING = (
+    "nearest1d", "nearest2d", "nearest3d", "nearest_exact1d", "nearest_exact2d", "nearest_exact3d",
+    "linear1d", "bilinear2d", "trilinear3d", "bicubic2d", "bilinear2d_aa", "bicubic2d_aa", "lanczos2d_aa",
+)  # fmt: skip
 #: Composites of torch whose results never share memory with their arguments; for others this is unknown.
 _FRESH = (
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear",
     "matmul", "scaled_dot_product_attention", "embedding", "one_hot", "concat", "where",
     "batch_norm", "layer_norm", "group_norm", "rms_norm", "softmax", "log_softmax", "std", "var",
     "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d", "adaptive_max_pool1d", "upsample_nearest2d", "upsample_bilinear2d",
-    "relu6", "log_sigmoid", "square", "isfinite", "max", "min", "true_divide", "argsort", "repeat_interleave",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "max_pool1d_with_indices", "grid_sampler",
+    "_convolution_mode", "_fused_rms_norm", "_pad_packed_sequence", "relu6", "log_sigmoid", "square",
+    "isfinite", "max", "min", "true_divide", "argsort", "msort", "repeat_interleave", "diff", "special_ndtr",
+    "__and__", "__or__", "__xor__",
+    *(f"upsample_{kind}" for kind in _RESIZING), *(f"_upsample_{kind}" for kind in _RESIZING),
 )  # fmt: skip
 #: Views of parts, with the operator that replaces the part in the whole: their other arguments are the same.
 _PARTS = {
