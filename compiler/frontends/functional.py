@@ -112,10 +112,10 @@ def changes_memory(module: torch.fx.GraphModule) -> bool:
 
 def may_share(overload: Any) -> bool:
     """Whether the result of an operator may be its argument, or a view of it, without its schema saying so,
-    as a composite of torch may."""
-    name = overload._schema.name.removeprefix("aten::")
+    as a composite of torch may. Converters of other people's operators make new values."""
+    space, name = overload._schema.name.split("::")
     has_alias = any(result.alias_info is not None for result in overload._schema.returns)
-    return not has_alias and is_composite(overload) and name not in _FRESH
+    return space == "aten" and not has_alias and is_composite(overload) and name not in _FRESH
 
 
 def _is_element(node: torch.fx.Node) -> bool:
