@@ -89,6 +89,9 @@ def with_selects(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     if not changes_memory(module):
         return module
     unbinds = {node for node in nodes if node.target is aten.unbind.int and all(map(_is_element, node.users))}
+    selves = {node for node in nodes if is_operator(node) and _is_itself(node)}
+    if not unbinds and not selves:
+        return module
     graph, made = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     for node in nodes:
         if _is_element(node) and node.args[0] in unbinds:
@@ -96,7 +99,7 @@ def with_selects(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             args = (made[x], axis, node.args[1])
             made[node] = graph.create_node("call_function", aten.select.int, args, name=node.name)
             made[node].meta = dict(node.meta)
-        elif is_operator(node) and _is_itself(node):
+        elif node in selves:
             whole = (made[node_argument(node)],)
             made[node] = graph.create_node("call_function", aten.alias.default, whole, name=node.name)
             made[node].meta = dict(node.meta)

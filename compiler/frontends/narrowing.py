@@ -186,9 +186,8 @@ def may_have_stretched(program: ExportedProgram, sizes: Mapping[Any, int]) -> bo
 
 
 def _equates_one(sides: Iterable[Any], sizes: Mapping[Any, int]) -> bool:
-    known = {name: sympy.Integer(value) for name, value in sizes.items()}
-    pairs = [(side, side.xreplace(known)) for side in sides]
-    are_known = [not there.free_symbols for _, there in pairs]
+    pairs = [(side, _value(side, sizes)) for side in sides]
+    are_known = [there is not None and not there.free_symbols for _, there in pairs]
     return are_known.count(True) == 1 and any(side.free_symbols and there == 1 for side, there in pairs)
 
 

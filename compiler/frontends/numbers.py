@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -12,6 +12,7 @@ from torch.utils._sympy import functions as torch_functions
 from ..ir.errors import UnsupportedOp
 from ..ir.graph import Builder, Value
 from ..ops import build as B
+from ..ops.conditions import truth
 from ..ops.pointwise import power
 from .symbols import Symbols
 
@@ -30,14 +31,7 @@ _ROUNDINGS = {
     torch_functions.CeilToInt: "ceil",
     torch_functions.RoundToInt: "round",
 }
-_RELATIONS: dict[Any, str] = {
-    sympy.Eq: "eq",
-    sympy.Ne: "ne",
-    sympy.Lt: "lt",
-    sympy.Le: "le",
-    sympy.Gt: "gt",
-    sympy.Ge: "ge",
-}
+_RELATIONS = {sympy.Eq: "eq", sympy.Ne: "ne", sympy.Lt: "lt", sympy.Le: "le", sympy.Gt: "gt", sympy.Ge: "ge"}
 _UNARY = "OpaqueUnaryFn_"  # torch's names of sqrt, exp, ...
 _KNOWN = ("sqrt", "exp", "log", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan")
 
@@ -74,13 +68,12 @@ def truth_of(b: Builder, condition: Any, symbols: Symbols, known: Mapping[str, V
 
     Raises UnsupportedOp like `number_of`.
     """
-    if isinstance(condition, sympy.Not):
-        return b.one("bool_not", truth_of(b, condition.args[0], symbols, known))
-    if isinstance(condition, sympy.And | sympy.Or):
-        op = "bool_and" if isinstance(condition, sympy.And) else "bool_or"
-        return reduce(partial(b.one, op), [truth_of(b, part, symbols, known) for part in condition.args])
-    sides = [number_of(b, side, symbols, known) for side in condition.args]
-    return b.one("item", B.pointwise(b, _RELATIONS[type(condition)], *sides))
+
+    def compare(b: Builder, relation: Any) -> Value:
+        sides = [number_of(b, side, symbols, known) for side in relation.args]
+        return b.one("item", B.pointwise(b, _RELATIONS[type(relation)], *sides))
+
+    return truth(b, condition, compare)
 
 
 def define_roundings(b: Builder, expr: Any, symbols: Symbols, known: Mapping[str, Value]) -> set[str]:

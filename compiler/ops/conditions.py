@@ -4,6 +4,7 @@ every call."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -136,15 +137,20 @@ def _is_far(condition: Any, sides: list[DimExpr]) -> bool:
     return bool(sympy.sympify(high - low).as_coeff_Add()[0] >= 2**62)
 
 
-def truth(b: Builder, condition: Any) -> Value:
-    """Append the bool value of a condition."""
-    for relation, (op, exchanged) in _RELATIONS.items():
-        if isinstance(condition, relation):
-            sides = [b.size(simplify(side)) for side in condition.args]
-            return b.one(op, *(sides[::-1] if exchanged else sides))
+def _compare(b: Builder, relation: Any) -> Value:
+    """Append the comparison of two sizes."""
+    op, exchanged = next(row for kind, row in _RELATIONS.items() if isinstance(relation, kind))
+    sides = [b.size(simplify(side)) for side in relation.args]
+    return b.one(op, *(sides[::-1] if exchanged else sides))
+
+
+def truth(b: Builder, condition: Any, compare: Callable[[Builder, Any], Value] = _compare) -> Value:
+    """Append the bool value of a condition. `compare`: appends that of a relation, which is one of sizes."""
+    if isinstance(condition, tuple(_RELATIONS)):
+        return compare(b, condition)
     if isinstance(condition, sympy.Not):
-        return b.one("bool_not", truth(b, condition.args[0]))
+        return b.one("bool_not", truth(b, condition.args[0], compare))
     if isinstance(condition, sympy.And | sympy.Or):
         op = "bool_and" if isinstance(condition, sympy.And) else "bool_or"
-        return reduce(partial(b.one, op), [truth(b, part) for part in condition.args])
+        return reduce(partial(b.one, op), [truth(b, part, compare) for part in condition.args])
     raise UnsupportedOp(f"the condition {condition} on sizes cannot be compiled", source=b.source)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import sympy
@@ -114,9 +115,9 @@ def _import_as_given(script: Script, run: Callable[..., Graph]) -> Graph:
     except REFUSALS as refused:
         reason = refused
     every = frozenset(first.doubts)
-    for doubts in dict.fromkeys((*(frozenset([doubt]) for doubt in sorted(every)), every) if every else ()):
+    for doubts in (chosen for n in range(len(every)) for chosen in combinations(sorted(every), n + 1)):
         with suppress(*REFUSALS):
-            return run(Assumptions(as_example=doubts))
+            return run(Assumptions(as_example=frozenset(doubts)))
     for names in _fixed(script):
         try:
             graph = run(Assumptions(fixed=names, as_example=every))

@@ -13,13 +13,15 @@ from ....ir.errors import UnsupportedOp
 from ....ir.ranges import always_at_most
 from ....ops import build as B
 from ....ops.conditions import add_guard
+from ....ops.einsum import permutation
 from ..values.scalars import decided, scalar_op, unknown_int
 from ..values.tensors import decide_rows
 from ..values.values import List, Tensor, is_run_time, is_run_time_list, is_size
 from ..walk import Walk
 from . import composites, library
+from .arguments import items_of
 from .containers import content
-from .converters import run, view
+from .converters import run, view, views
 
 
 def _roll(importer: Walk, x: Tensor, shifts: List, dims: List) -> Any:
@@ -232,6 +234,15 @@ def _stride(importer: Walk, x: Tensor, dim: int | None = None) -> Any:
     return List(strides) if dim is None else strides[B.axis_of("stride", dim, len(shape))]
 
 
+def _einsum(importer: Walk, equation: str, operands: List, *_: Any) -> Any:
+    """Return a view where that is what PyTorch gives."""
+    x, *others = items_of(operands) or [None]
+    if others or not isinstance(x, Tensor) or not isinstance(equation, str):
+        return NotImplemented
+    order = permutation(equation, [importer.tensors.read(x)])
+    return NotImplemented if order is None else views(importer, "aten.permute.default", x, [order], {})
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "select": _select, "slice": _slice, "squeeze": _squeeze, "squeeze_": _squeeze, "expand": _expand,
     "roll": _roll, "tile": _tile, "cat": _cat, "concat": _cat, "cartesian_prod": _cartesian_product,
@@ -239,5 +250,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "chunk": _parts_of("chunk"), "split": _parts_of("split"), "split_with_sizes": _parts_of("split"),
     "unsafe_chunk": _parts_of("chunk"), "unsafe_split": _parts_of("split"),
     "unsafe_split_with_sizes": _parts_of("split"), "tensor_split": _parts_of("tensor_split"),
-    "stride": _stride, "as_strided": _check_rows,
+    "einsum": _einsum, "stride": _stride, "as_strided": _check_rows,
 }  # fmt: skip

@@ -11,7 +11,6 @@ import torch
 from ....ir.errors import UnsupportedOp
 from ....ir.types import TensorType
 from ....ops import build as B
-from ....ops import einsum
 from ..flow import variants
 from ..values.scalars import scalar_op
 from ..values.tensors import VIEWS
@@ -97,8 +96,6 @@ def tensor_operator(importer: Walk, node: Any, args: Sequence[Any]) -> list[Any]
     if overload in VIEWS or _returns_view(schema):
         first = args[0]
         return [views(importer, overload, first, positional[1:], keywords)]
-    if name == "einsum" and (order := einsum.permutation(*positional[:2])) is not None:
-        return [views(importer, "aten.permute.default", items_of(args[1])[0], [order], {})]
     made = run(importer, overload, positional, keywords)
     return [abstract(importer, each) for each in ([made] if node.outputsSize() == 1 else made)]
 
